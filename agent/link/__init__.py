@@ -1,0 +1,1 @@
+"""Frames, authenticated channels, identity and enrolment."""

@@ -1,0 +1,155 @@
+"""Messages of the control link: msgpack of tagged Structs, one per websocket message.
+
+`decode_from_agent` and `decode_from_console` accept only their own direction. Unknown fields are ignored, so a peer
+one version newer is understood; unknown messages raise `MessageError`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from agent.stage.types import EngineName, Epoch, Numerics, PipelineId, StageReport
+
+PROTOCOL = 1
+CONTROL_PATH, DATA_PATH, BULK_PATH, ENROL_PATH = "/control", "/data", "/bulk", "/enrol"
+MAX_CONTROL_BYTES = 256 * 1024
+"""Manifests do not travel here: a LoadStage names the library by digest and the agent fetches it like any file."""
+
+
+class MessageError(Exception):
+    """The bytes are not a message this side understands; the link is closed with code 4400."""
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One OpenVINO device of a PC, as the agent's start-up self-test saw it."""
+
+    name: str
+    full_name: str
+    memory_bytes: int
+    engines: list[EngineName]
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console, first message: who I am beside my certificate, what I have, what I already hold."""
+
+    protocol: int
+    version: str
+    host: str
+    os: str
+    cores: int
+    memory_bytes: int
+    """What a stage may use here, in all."""
+    devices: list[Device]
+    openvino: str
+    key_protection: Literal["keyring", "file"]
+    held_sha256: list[str] = []
+
+
+class Welcome(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: the link is open; `now_s` is the console's Unix time."""
+
+    device_id: str
+    now_s: float
+    heartbeat_s: float
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console, every `heartbeat_s`."""
+
+    memory_free_bytes: int
+    state: Literal["available", "held"] = "available"
+    reasons: list[str] = []
+
+
+class LoadStage(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: fetch what you lack, load this range, answer StageReady or StageFailed."""
+
+    pipeline: PipelineId
+    epoch: Epoch
+    stage: int
+    library_digest: str
+    """SHA-256 of the manifest's bytes: fetched first, by that name, on the bulk link."""
+    first: int
+    last: int
+    engine: EngineName
+    numerics: Numerics
+    device: str
+    context_tokens: int
+    streams: int
+
+
+class UnloadStage(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: end this pipeline's stage and free its memory."""
+
+    pipeline: PipelineId
+
+
+class StageProgress(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: how far a LoadStage is. `done` and `total` are bytes while fetching, 0/1 while loading."""
+
+    pipeline: PipelineId
+    epoch: Epoch
+    stage: int
+    phase: Literal["fetch", "load"]
+    done: int
+    total: int
+
+
+class StageReady(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: the stage is loaded and passed its own probe."""
+
+    pipeline: PipelineId
+    epoch: Epoch
+    stage: int
+    report: StageReport
+
+
+class StageFailed(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: the stage could not be loaded, or its child process ended.
+
+    Codes: `fetch`, `damaged`, `memory`, `load`, `mismatch`, `died`.
+    """
+
+    pipeline: PipelineId
+    epoch: Epoch
+    stage: int
+    code: str
+    message: str
+
+
+class Goodbye(msgspec.Struct, frozen=True, tag=True):
+    """Either side: the link is about to close, for this reason."""
+
+    code: str
+    message: str
+
+
+FromAgent = Hello | Heartbeat | StageProgress | StageReady | StageFailed | Goodbye
+FromConsole = Welcome | LoadStage | UnloadStage | Goodbye
+
+_encoder = msgspec.msgpack.Encoder()
+_from_agent = msgspec.msgpack.Decoder(FromAgent)
+_from_console = msgspec.msgpack.Decoder(FromConsole)
+
+
+def encode_message(message: FromAgent | FromConsole) -> bytes:
+    """Serialise one control message."""
+    return _encoder.encode(message)
+
+
+def decode_from_agent(data: bytes) -> FromAgent:
+    """Parse a message an agent sent. Raises MessageError."""
+    try:
+        return _from_agent.decode(data)
+    except msgspec.MsgspecError as error:
+        raise MessageError(f"The agent sent a message this console does not understand: {error}.") from None
+
+
+def decode_from_console(data: bytes) -> FromConsole:
+    """Parse a message the console sent. Raises MessageError."""
+    try:
+        return _from_console.decode(data)
+    except msgspec.MsgspecError as error:
+        raise MessageError(f"The console sent a message this agent does not understand: {error}.") from None

@@ -1,0 +1,1 @@
+"""One contiguous layer range, computed in a child process."""

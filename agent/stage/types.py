@@ -1,0 +1,119 @@
+"""Plain data of a step: what a stage is asked to do and what it says back.
+
+Positions are logical: 0 is the first prompt token. Ids of streams are chosen by the console and never reused inside
+one plan epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NewType
+
+import msgspec
+
+StreamId = NewType("StreamId", int)
+PipelineId = NewType("PipelineId", int)
+Epoch = NewType("Epoch", int)
+
+Numerics = Literal["fast", "exact"]
+EngineName = Literal["stateful", "paged"]
+
+
+class Sampling(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """How the tail picks a token: greedy when `temperature` is 0, else Gumbel-max keyed by `(seed, position)`.
+
+    `seed` is 64 bits; `top_k` 0 and `top_p` 1 and `min_p` 0 switch the filters off.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """One stream's share of a step.
+
+    `first` is the logical position of the first token; `count` tokens follow. `truncate_to` drops every cached
+    position >= it before the step runs (rejected drafts, edited prompts); -1 keeps all. `wants` is how many of the
+    row's last positions must be sampled at the tail (0 for all but the final prefill chunk). `sampling` is sent
+    with the first row of a stream and remembered by every stage; a relay never drops it.
+    """
+
+    stream: StreamId
+    first: int
+    count: int
+    truncate_to: int = -1
+    wants: int = 1
+    sampling: Sampling | None = None
+
+
+class StageTiming(msgspec.Struct, frozen=True, array_like=True):
+    """What one stage spent on a step: `compute_us` inside inference and sampling, `queue_us` waiting for its turn."""
+
+    compute_us: int
+    queue_us: int
+
+
+class StepTable(msgspec.Struct, frozen=True, array_like=True):
+    """The table of a STEP or TOKENS frame.
+
+    A step first releases the streams of `release` (their cache is freed), then runs `rows`, whose tokens lie on one
+    flat axis in order. Each stage appends its timing and passes the table on; the tail answers with the same table.
+    A step may have no rows at all (release only): it still travels through all stages and is answered.
+    """
+
+    rows: list[Row]
+    release: list[StreamId] = []
+    timings: list[StageTiming] = []
+
+
+class Nack(msgspec.Struct, frozen=True, array_like=True):
+    """A step failed at `stage` after its input was consumed: a short code and a sentence.
+
+    Codes: `kv_full`, `bad_step` (the frame contradicts the stage's state), `engine` (inference failed), `gone` (the
+    next stage cannot be reached), `stale` (old epoch).
+    """
+
+    stage: int
+    code: str
+    message: str
+
+
+class StageSpec(msgspec.Struct, frozen=True):
+    """What a child process must load. `folder` holds the library layout of the units it needs, plus manifest.json.
+
+    Layers `first <= i < last`. `context_tokens` is the longest stream and `streams` how many at once: together they
+    size the paged cache. `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned).
+    """
+
+    folder: str
+    first: int
+    last: int
+    pipeline: PipelineId
+    epoch: Epoch
+    stage: int
+    engine: EngineName = "paged"
+    numerics: Numerics = "fast"
+    device: str = "CPU"
+    context_tokens: int = 2048
+    streams: int = 8
+    threads: int = 0
+    cores: list[int] = []
+
+
+class StageReport(msgspec.Struct, frozen=True):
+    """What a child process says once its stage is ready."""
+
+    library_digest: str
+    first: int
+    last: int
+    engine: EngineName
+    numerics: Numerics
+    device: str
+    fused: bool
+    kv_tokens: int
+    memory_bytes: int
+    load_ms: float
+    probe_ms: float
+    openvino: str

@@ -1,0 +1,1 @@
+"""HTTP: the OpenAI-compatible routes and the admin's routes."""

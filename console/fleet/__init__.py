@@ -1,0 +1,1 @@
+"""The hub that agents dial: enrolment, liveness, relay, delivery of units."""

@@ -1,0 +1,1 @@
+"""Streams, scheduler and coordinator: from a prompt to sampled tokens."""

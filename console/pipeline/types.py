@@ -1,0 +1,99 @@
+"""What a generation takes and gives: plain data between the API and the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+import msgspec
+
+from agent.stage.types import Sampling
+
+FinishReason = Literal["stop", "length"]
+
+
+class GenerationRequest(msgspec.Struct, frozen=True):
+    """One answer to generate. `prompt_ids` already went through the chat template; `stop` are strings."""
+
+    prompt_ids: list[int]
+    max_tokens: int
+    sampling: Sampling = Sampling()
+    stop: list[str] = []
+    ignore_eos: bool = False
+    key_id: str = ""
+    """Whose request it is: the scheduler is fair between keys."""
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens counted once: every prompt token, every sampled token (the EOS token included)."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Milliseconds since the request was accepted."""
+
+    queue_ms: float
+    first_token_ms: float
+    total_ms: float
+
+
+class Text(msgspec.Struct, frozen=True, tag=True):
+    """A piece of the answer that will not be taken back: whole code points, no part of a stop string."""
+
+    text: str
+    token_ids: list[int]
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """The answer is complete."""
+
+    reason: FinishReason
+    usage: Usage
+    timings: Timings
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The answer cannot be completed: a code for programs, a sentence for people.
+
+    Codes: `stage_lost`, `stage_failed`, `not_ready`, `overloaded`.
+    """
+
+    code: str
+    message: str
+    retryable: bool = True
+
+
+Event = Text | Finished | Failed
+
+
+class StageStatus(msgspec.Struct, frozen=True):
+    """One stage of a live pipeline; `ms_per_token` is the measured compute time per decoded token (0 before any)."""
+
+    device_id: str
+    device_name: str
+    first: int
+    last: int
+    engine: str
+    fused: bool
+    ms_per_step: float
+    ms_per_token: float
+
+
+class Generator(Protocol):
+    """What the API sees of a deployed model. All calls on the service's event loop."""
+
+    model_id: str
+    context_tokens: int
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Apply the chat template and tokenize; BOS exactly once. Raises PromptError."""
+        ...
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        """Yield Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
+
+        Raises ContextExceeded (a PromptError) before the first event when prompt and one token do not fit.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Facts in, plan out, with the reasons. Pure."""

@@ -1,0 +1,1 @@
+"""What the fleet knows for certain: devices, invites, certificate authority, keys, audit."""

@@ -1,0 +1,1 @@
+"""Checkpoint in, layer library out."""

@@ -1,0 +1,1 @@
+"""Lazy access to the tensors of a checkpoint."""
