@@ -81,6 +81,46 @@ class StageStatus(msgspec.Struct, frozen=True):
     ms_per_token: float
 
 
+class StageInfo(msgspec.Struct, frozen=True):
+    """One stage as it was loaded: who runs layers `first <= i < last`, and how."""
+
+    device_id: str
+    device_name: str
+    first: int
+    last: int
+    engine: str
+    fused: bool
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """The truth of the last token that went through all stages, `age_s` ago (-1: none ever did)."""
+
+    ready: bool
+    age_s: float
+    reason: str = ""
+
+
+class PipelineStatus(msgspec.Struct, frozen=True):
+    """What a live pipeline does right now.
+
+    `tokens_per_second` counts the answer tokens of the last seconds. `overhead_ms_per_hop` is the median over recent
+    decode steps of (round trip - sum of the stages' compute time) / number of stages: S stages have S links into them
+    and the tail's reply, and all of that which is not inference is divided by S. When other steps were in flight, the
+    time a step waited for its turn at a stage is taken off as well. Both are 0 before the first measurement.
+    """
+
+    stages: list[StageStatus]
+    ready: bool
+    reason: str
+    last_token_age_s: float
+    tokens_per_second: float
+    overhead_ms_per_hop: float
+    streams_running: int
+    streams_waiting: int
+    steps_in_flight: int
+    dropped_replies: int
+
+
 class Generator(Protocol):
     """What the API sees of a deployed model. All calls on the service's event loop."""
 

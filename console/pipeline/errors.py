@@ -1,0 +1,42 @@
+"""Errors of a pipeline and of what is asked of it.
+
+PipelineError
+ ├─ PromptError            the request itself is wrong: HTTP 400, a retry cannot help
+ │   └─ ContextExceeded    the prompt and one token are longer than the context
+ ├─ QueueFull              too many requests wait already: try again later
+ └─ TokenizerUnusable      the library's tokenizer or chat template cannot be loaded
+"""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """Base of the package: `str(error)` is one sentence saying what happened and what to do."""
+
+
+class PromptError(PipelineError):
+    """The request itself is wrong; a retry cannot help."""
+
+
+class ContextExceeded(PromptError):
+    """The prompt and at least one answer token do not fit into `context_tokens`."""
+
+    def __init__(self, prompt_tokens: int, context_tokens: int) -> None:
+        super().__init__(
+            f"The prompt has {prompt_tokens} tokens, but this model's context holds {context_tokens} together with"
+            " the answer: shorten the conversation."
+        )
+        self.prompt_tokens = prompt_tokens
+        self.context_tokens = context_tokens
+
+
+class QueueFull(PipelineError):
+    """Too many requests wait already."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} requests are waiting for this model already: try again in a moment.")
+        self.waiting = waiting
+
+
+class TokenizerUnusable(PipelineError):
+    """The library's tokenizer or chat template cannot be loaded."""
