@@ -1,7 +1,8 @@
 """The binary frame: a fixed little-endian header, a msgpack table, raw tensor bytes. No I/O here.
 
 One frame carries one step over one hop (or a piece of a file). The header says how long everything is, and every
-length is checked against limits before anything is allocated. The CRC covers table and payload.
+length is checked against limits before anything is allocated. The CRC covers everything but itself, so a flipped
+bit anywhere is found by whoever computes with the frame; a relay reads `peek` only and leaves the rest opaque.
 
 FrameError
  ├─ FrameTruncated   fewer bytes than the header promises
@@ -12,9 +13,10 @@ FrameError
 from __future__ import annotations
 
 import enum
+import math
 import struct
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +25,9 @@ import numpy.typing as npt
 HEADER = struct.Struct("<4sBBBBIIQIHH3IIQI")
 """Magic, version, type, dtype, rank, pipeline, epoch, step, sequence, stage, flags, three dims, table and payload
 bytes, CRC."""
+
+_UNSEALED = struct.Struct(HEADER.format.removesuffix("I"))
+_CRC = struct.Struct("<I")
 
 MAGIC = b"FLW1"
 VERSION = 1
@@ -83,6 +88,12 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.U8: np.dtype("u1"),
 }
 _WIRE = {dtype: wire for wire, dtype in _NUMPY.items()}
+# A dictionary answers in a third of the time of an enum's constructor.
+_TYPES = {int(type_): type_ for type_ in FrameType}
+_DTYPES = {int(dtype): dtype for dtype in DType}
+
+LAST_CHUNK = 1
+"""Flag of the CHUNK that ends the answer to a FETCH."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -100,17 +111,31 @@ class Frame(msgspec.Struct, frozen=True):
     flags: int = 0
 
 
+class Peek(NamedTuple):
+    """What a relay may know of a frame: the routing fields of its header."""
+
+    type: FrameType
+    pipeline: int
+    epoch: int
+    step: int
+    sequence: int
+    stage: int
+
+
 def encode(frame: Frame) -> bytes:
     """Serialise a frame. Raises FrameTooLarge or FrameMalformed for what `decode` would refuse."""
     shape, dtype, payload = _payload(frame.tensor)
     if len(frame.table) > MAX_TABLE_BYTES or len(payload) > MAX_PAYLOAD_BYTES:
         raise FrameTooLarge(f"A frame of {len(frame.table) + len(payload)} bytes is over the limit.")
-    crc = zlib.crc32(payload, zlib.crc32(frame.table))
-    header = HEADER.pack(
-        MAGIC, VERSION, frame.type, dtype, len(shape), frame.pipeline, frame.epoch, frame.step, frame.sequence,
-        frame.stage, frame.flags, *shape, *(0,) * (3 - len(shape)), len(frame.table), len(payload), crc,
-    )  # fmt: skip
-    return b"".join((header, frame.table, payload))
+    try:
+        header = _UNSEALED.pack(
+            MAGIC, VERSION, frame.type, dtype, len(shape), frame.pipeline, frame.epoch, frame.step, frame.sequence,
+            frame.stage, frame.flags, *shape, *(0,) * (3 - len(shape)), len(frame.table), len(payload),
+        )  # fmt: skip
+    except struct.error as error:
+        raise FrameMalformed(f"A field of the frame does not fit its header: {error}.") from None
+    crc = zlib.crc32(payload, zlib.crc32(frame.table, zlib.crc32(header)))
+    return b"".join((header, _CRC.pack(crc), frame.table, payload))
 
 
 def _payload(tensor: npt.NDArray[Any] | None) -> tuple[tuple[int, ...], DType, memoryview]:
@@ -125,67 +150,85 @@ def _payload(tensor: npt.NDArray[Any] | None) -> tuple[tuple[int, ...], DType, m
 
 def peek_size(header: bytes | memoryview) -> int:
     """Return the whole frame's length from its first `HEADER.size` bytes, after checking the limits."""
-    if len(header) < HEADER.size:
-        raise FrameTruncated(f"A frame header has {HEADER.size} bytes, got {len(header)}.")
-    fields = HEADER.unpack_from(header)
+    return _size(_unpack(header))
+
+
+def peek(data: bytes | memoryview) -> Peek:
+    """Read the routing fields of a whole frame, after checking type and length. Content and CRC stay unread."""
+    fields = _unpack(data)
+    _check_length(len(data), _size(fields))
+    return Peek(_frame_type(fields[2]), *fields[5:10])
+
+
+def decode(data: bytes | memoryview) -> Frame:
+    """Parse and check one whole frame. Raises FrameError; allocates nothing larger than `data`."""
+    fields = _unpack(data)
+    _check_length(len(data), _size(fields))
+    (_, _, type_, dtype, rank, pipeline, epoch, step, sequence, stage, flags, d0, d1, d2, table_bytes, _, crc) = fields
+    view = memoryview(data)
+    body, payload = view[HEADER.size : HEADER.size + table_bytes], view[HEADER.size + table_bytes :]
+    if zlib.crc32(payload, zlib.crc32(body, zlib.crc32(view[: _UNSEALED.size]))) != crc:
+        raise FrameMalformed("The frame's CRC does not match its content.")
+    wire = _DTYPES.get(dtype)
+    if wire is None:
+        raise FrameMalformed(f"The frame has an unknown element type {dtype}.")
+    tensor = _tensor(payload, wire, rank, (d0, d1, d2))
+    return Frame(_frame_type(type_), pipeline, epoch, step, sequence, stage, bytes(body), tensor, flags)
+
+
+def _unpack(data: bytes | memoryview) -> tuple[Any, ...]:
+    if len(data) < HEADER.size:
+        raise FrameTruncated(f"A frame header has {HEADER.size} bytes, got {len(data)}.")
+    fields = HEADER.unpack_from(data)
     if fields[0] != MAGIC or fields[1] != VERSION:
         raise FrameMalformed("The bytes are not a frame of this version.")
+    return fields
+
+
+def _size(fields: tuple[Any, ...]) -> int:
     table_bytes, payload_bytes = fields[-3], fields[-2]
     if table_bytes > MAX_TABLE_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
         raise FrameTooLarge(f"A frame of {table_bytes + payload_bytes} bytes is over the limit.")
     return int(HEADER.size + table_bytes + payload_bytes)
 
 
-def decode(data: bytes | memoryview) -> Frame:
-    """Parse and check one whole frame. Raises FrameError; allocates nothing larger than `data`."""
-    size = peek_size(data)
-    if len(data) != size:
-        kind = FrameTruncated if len(data) < size else FrameMalformed
-        raise kind(f"The frame has {len(data)} bytes, its header promises {size}.")
-    (_, _, type_, dtype, rank, pipeline, epoch, step, sequence, stage, flags, d0, d1, d2, table_bytes, _, crc) = (
-        HEADER.unpack_from(data)
-    )
-    view = memoryview(data)
-    body, payload = view[HEADER.size : HEADER.size + table_bytes], view[HEADER.size + table_bytes :]
-    if zlib.crc32(payload, zlib.crc32(body)) != crc:
-        raise FrameMalformed("The frame's CRC does not match its content.")
-    try:
-        frame_type, wire = FrameType(type_), DType(dtype)
-    except ValueError as error:
-        raise FrameMalformed(f"The frame has an unknown type: {error}.") from None
-    return Frame(
-        frame_type,
-        pipeline,
-        epoch,
-        step,
-        sequence,
-        stage,
-        bytes(body),
-        _tensor(payload, wire, rank, (d0, d1, d2)),
-        flags,
-    )
+def _check_length(got: int, promised: int) -> None:
+    if got != promised:
+        kind = FrameTruncated if got < promised else FrameMalformed
+        raise kind(f"The frame has {got} bytes, its header promises {promised}.")
+
+
+def _frame_type(type_: int) -> FrameType:
+    frame_type = _TYPES.get(type_)
+    if frame_type is None:
+        raise FrameMalformed(f"The frame has an unknown type {type_}.")
+    return frame_type
 
 
 def _tensor(payload: memoryview, wire: DType, rank: int, dims: tuple[int, int, int]) -> npt.NDArray[Any] | None:
     if wire is DType.NONE:
-        if rank or len(payload):
-            raise FrameMalformed("A frame without a tensor carries a payload.")
+        if rank or any(dims) or len(payload):
+            raise FrameMalformed("A frame without a tensor carries a shape or a payload.")
         return None
-    if not 1 <= rank <= 3:
-        raise FrameMalformed(f"A tensor of rank {rank} cannot travel.")
+    if not 1 <= rank <= 3 or any(dims[rank:]):
+        raise FrameMalformed(f"A tensor of rank {rank} and dimensions {dims} cannot travel.")
     shape, dtype = dims[:rank], _NUMPY[wire]
-    elements = 1
-    for dim in shape:
-        elements *= dim
-    if elements * dtype.itemsize != len(payload):
+    if math.prod(shape) * dtype.itemsize != len(payload):
         raise FrameMalformed(f"A tensor of shape {shape} does not have {len(payload)} bytes.")
-    tensor = np.frombuffer(payload, dtype).reshape(shape)
+    try:
+        tensor = np.frombuffer(payload, dtype).reshape(shape)
+    except ValueError:  # an empty tensor whose other dimensions are beyond numpy
+        raise FrameMalformed(f"A tensor of shape {shape} cannot be held.") from None
     tensor.flags.writeable = False
     return tensor
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True):
-    """Ask for `length` bytes of the file named by its SHA-256, from `offset`."""
+    """Ask for up to `length` bytes of the file named by its SHA-256, from `offset`.
+
+    The answer is one or more CHUNK frames (`step` is the chunk's offset), the last one flagged `LAST_CHUNK` and
+    shorter or empty where the file ends; or one NACK frame with a `Nack` table.
+    """
 
     sha256: str
     offset: int
