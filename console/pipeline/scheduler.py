@@ -1,0 +1,292 @@
+"""What runs in the next step: `schedule()` returns a plain plan, `update()` takes the sampled ids back. No I/O.
+
+Steps leave in order and stages work first in, first out. So a stream may be released in a step that is sent while an
+older step still carries it: every stage sees the older step first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agent.stage.types import Row, Sampling, StreamId
+from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
+from console.pipeline.streams import FairQueue, Stream
+from console.pipeline.types import FinishReason
+
+PREFILL_TOKENS = 256
+"""Prompt tokens in one step, over all its rows: a long prompt must not stall the answers that run beside it."""
+QUEUE_LIMIT = 256
+KV_BLOCK_TOKENS = 32
+"""Admission counts whole blocks, as paged caches hand them out."""
+
+
+class Step(NamedTuple):
+    """One traversal of the pipeline: `tokens` lie on one flat axis in the order of `rows`; `rows` may be empty."""
+
+    id: int
+    rows: list[Row]
+    tokens: list[int]
+    release: list[StreamId]
+
+    @property
+    def wants(self) -> int:
+        return sum(row.wants for row in self.rows)
+
+    @property
+    def decodes_only(self) -> bool:
+        return bool(self.rows) and all(row.count == 1 and row.first > 0 for row in self.rows)
+
+
+class Outcome(NamedTuple):
+    """New tokens of one stream, in order; with `finish` they are the last."""
+
+    stream: StreamId
+    ids: list[int]
+    finish: FinishReason | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the pipeline can hold: `kv_tokens` over all streams, `context_tokens` for one of them."""
+
+    stages: int
+    kv_tokens: int
+    context_tokens: int
+    streams: int
+    prefill_tokens: int = PREFILL_TOKENS
+    queue: int = QUEUE_LIMIT
+
+    @property
+    def stream_tokens(self) -> int:
+        """The longest stream that can ever run."""
+        return min(self.context_tokens, self.kv_tokens // KV_BLOCK_TOKENS * KV_BLOCK_TOKENS)
+
+
+class Scheduler:
+    """Streams in, steps out. At most `limits.stages` steps are in flight and each stream is in at most one of them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._streams: dict[StreamId, Stream] = {}
+        self._queue = FairQueue()
+        self._running: dict[StreamId, Stream] = {}
+        self._ready: deque[Stream] = deque()
+        self._in_flight: dict[int, Step] = {}
+        self._release: list[StreamId] = []
+        self._kv_used = 0
+        self._next_stream = 1
+        self._next_step = 1
+
+    @property
+    def running(self) -> int:
+        """How many streams have a place in the caches."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """How many streams wait for one."""
+        return len(self._queue)
+
+    @property
+    def in_flight(self) -> int:
+        """How many steps are on their way."""
+        return len(self._in_flight)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no stream exists, nothing is on its way and nothing is left to release."""
+        return not (self._streams or self._in_flight or self._release)
+
+    def position(self, stream: StreamId) -> int:
+        """Say how many streams are admitted before this one; 0 also for the next one and for running ones."""
+        known = self._streams.get(stream)
+        if known is None or stream in self._running:
+            return 0
+        return self._queue.position(known)
+
+    def history(self, stream: StreamId) -> list[int]:
+        """Return every token id of a stream, prompt first: what a replay needs. Raises KeyError."""
+        known = self._streams[stream]
+        return known.prompt + known.out
+
+    def streams(self) -> list[StreamId]:
+        """List every stream that runs or waits."""
+        return list(self._streams)
+
+    def add(
+        self, prompt: list[int], max_tokens: int, *, sampling: Sampling, eos: Collection[int] = (), key: str = ""
+    ) -> StreamId:
+        """Queue a generation of at most `max_tokens`, ended early by an id of `eos` or by the context.
+
+        Raises PromptError, ContextExceeded, QueueFull.
+        """
+        if not prompt:
+            raise PromptError("The prompt is empty: send at least one message.")
+        if max_tokens < 1:
+            raise PromptError(f"An answer of {max_tokens} tokens cannot be generated: ask for at least 1.")
+        room = self.limits.stream_tokens - len(prompt)
+        if room < 1:
+            raise ContextExceeded(len(prompt), self.limits.stream_tokens)
+        if len(self._queue) >= self.limits.queue:
+            raise QueueFull(len(self._queue))
+        limit = min(max_tokens, room)
+        blocks = -(-(len(prompt) + limit) // KV_BLOCK_TOKENS)
+        kv_tokens = min(blocks * KV_BLOCK_TOKENS, self.limits.kv_tokens)
+        stream = Stream(StreamId(self._next_stream), prompt, limit, sampling, frozenset(eos), key, kv_tokens)
+        self._next_stream += 1
+        self._streams[stream.id] = stream
+        self._queue.push(stream)
+        return stream.id
+
+    def schedule(self) -> Step | None:
+        """Plan the next step, or None when nothing may be sent now. Call again until None: several may be in flight."""
+        free = self.limits.stages - len(self._in_flight)
+        if free <= 0:
+            return None
+        self._admit()
+        rows: list[Row] = []
+        tokens: list[int] = []
+        step_id = self._next_step
+        self._fill(step_id, free, rows, tokens)
+        if not rows and (self._in_flight or not self._release):
+            return None
+        step = Step(step_id, rows, tokens, self._release)
+        self._next_step += 1
+        self._release = []
+        self._in_flight[step_id] = step
+        return step
+
+    def expects(self, step_id: int) -> int | None:
+        """Say how many ids must answer a step, or None if it is not the oldest in flight."""
+        oldest = next(iter(self._in_flight), None)
+        return self._in_flight[step_id].wants if oldest == step_id else None
+
+    def update(self, step_id: int, ids: list[int]) -> list[Outcome]:
+        """Take the sampled ids of a step. Raises KeyError for an unknown step and ValueError for a wrong count."""
+        step = self._in_flight[step_id]
+        if len(ids) != step.wants:
+            raise ValueError(f"Step {step_id} asked for {step.wants} tokens, {len(ids)} came.")
+        del self._in_flight[step_id]
+        outcomes, at = [], 0
+        for row in step.rows:
+            new, at = ids[at : at + row.wants], at + row.wants
+            stream = self._running.get(row.stream)
+            if stream is None or stream.step != step_id:
+                continue
+            stream.step = -1
+            outcome = _accept(stream, new)
+            if outcome.finish:
+                self._drop(stream)
+            else:
+                self._ready.append(stream)
+            if outcome.ids:
+                outcomes.append(outcome)
+        return outcomes
+
+    def cancel(self, stream: StreamId) -> bool:
+        """End a stream now; a step in flight is discarded when it comes back. False if it ended already."""
+        known = self._streams.get(stream)
+        if known is None:
+            return False
+        if stream in self._running:
+            self._drop(known)
+        else:
+            self._queue.remove(known)
+            del self._streams[stream]
+        return True
+
+    def fail_step(self, step_id: int) -> list[StreamId]:
+        """Give up a step that a stage could not run: its streams end, all others go on. Unknown steps fail nobody."""
+        step = self._in_flight.pop(step_id, None)
+        lost = [self._running[row.stream] for row in step.rows if row.stream in self._running] if step else []
+        for stream in lost:
+            self._drop(stream)
+        if step:
+            # The stages behind the failing one never saw these releases; releasing twice is harmless.
+            self._release = sorted({*self._release, *step.release})
+        return [stream.id for stream in lost]
+
+    def fail_all(self) -> list[StreamId]:
+        """Forget every stream and step: the stages and their caches are gone. Returns who was running or waiting."""
+        lost = list(self._streams)
+        self._streams.clear()
+        self._queue = FairQueue()
+        self._running.clear()
+        self._ready.clear()
+        self._in_flight.clear()
+        self._release = []
+        self._kv_used = 0
+        return lost
+
+    def _admit(self) -> None:
+        # The head waits until it fits: letting smaller ones pass would starve a long prompt.
+        while (stream := self._queue.head()) is not None:
+            fits = self._kv_used + stream.kv_tokens <= self.limits.kv_tokens
+            if not fits or len(self._running) >= self.limits.streams:
+                return
+            self._queue.pop()
+            self._kv_used += stream.kv_tokens
+            self._running[stream.id] = stream
+            self._ready.append(stream)
+
+    def _fill(self, step_id: int, free: int, rows: list[Row], tokens: list[int]) -> None:
+        """Take the streams that waited longest, as many as make the steps in flight equally large.
+
+        The first bound shares what is ready among the free places; the second keeps a step from growing past its
+        share of all running streams, so that uneven steps even out as they come back.
+        """
+        size = min(-(-len(self._ready) // free), -(-len(self._running) // self.limits.stages))
+        budget, skipped = self.limits.prefill_tokens, []
+        while self._ready and len(rows) < size:
+            stream = self._ready.popleft()
+            if stream.prefilling and not budget:
+                skipped.append(stream)
+                continue
+            row, new = _row(stream, budget)
+            if stream.prefilling:
+                budget -= row.count
+                stream.prefilled += row.count
+            stream.step = step_id
+            rows.append(row)
+            tokens += new
+        self._ready.extendleft(reversed(skipped))
+
+    def _drop(self, stream: Stream) -> None:
+        del self._streams[stream.id], self._running[stream.id]
+        if stream.step < 0:
+            # Absent when update() is about to decide about it.
+            self._ready = deque(other for other in self._ready if other is not stream)
+        self._kv_used -= stream.kv_tokens
+        if stream.prefilled:
+            self._release.append(stream.id)
+
+
+def _row(stream: Stream, budget: int) -> tuple[Row, list[int]]:
+    """Return the stream's next row and its tokens; the sampling travels with the first one only."""
+    if not stream.prefilling:
+        return Row(stream.id, len(stream.prompt) + len(stream.out) - 1, 1), stream.out[-1:]
+    first = stream.prefilled
+    count = min(budget, len(stream.prompt) - first)
+    final = first + count == len(stream.prompt)
+    sampling = stream.sampling if first == 0 else None
+    row = Row(stream.id, first, count, wants=1 if final else 0, sampling=sampling)
+    return row, stream.prompt[first : first + count]
+
+
+def _accept(stream: Stream, new: list[int]) -> Outcome:
+    """Append tokens until one ends the answer."""
+    taken: list[int] = []
+    finish: FinishReason | None = None
+    for token in new:
+        taken.append(token)
+        stream.out.append(token)
+        if token in stream.eos:
+            finish = "stop"
+        elif len(stream.out) >= stream.limit:
+            finish = "length"
+        if finish:
+            break
+    return Outcome(stream.id, taken, finish)
