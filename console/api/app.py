@@ -1,0 +1,95 @@
+"""The HTTP application: routes of all parts, one shape of errors, a request id on everything."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Sequence
+
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from console.api.http import ApiError
+from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
+
+log = logging.getLogger(__name__)
+
+_EXPECTED = (ApiError, HTTPException, PromptError, QueueFull)
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def build_app(routes: Sequence[BaseRoute]) -> ASGIApp:
+    """Return the ASGI application that serves `routes`. No CORS: browsers of other origins stay out."""
+    router = Router(list(routes), redirect_slashes=False)
+    return RequestEdge(ExceptionMiddleware(router, handlers=dict.fromkeys(_EXPECTED, _refuse)))
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """Shape every expected error; what is not expected goes on to the edge."""
+    if isinstance(error, ApiError):
+        return error.response()
+    if isinstance(error, HTTPException):
+        return _routing_error(request, error)
+    if isinstance(error, ContextExceeded):
+        return ApiError(
+            400, str(error), param="messages", code="context_length_exceeded", should_retry=False
+        ).response()
+    if isinstance(error, PromptError):
+        return ApiError(400, str(error), param="messages", code="invalid_prompt", should_retry=False).response()
+    if isinstance(error, QueueFull):
+        return ApiError(429, str(error), code="overloaded", retry_after_s=2, should_retry=True).response()
+    raise error
+
+
+def _routing_error(request: Request, error: HTTPException) -> Response:
+    messages = {404: f"There is nothing at {request.url.path[:200]!r}.", 405: "This path does not take that method."}
+    codes = {404: "not_found", 405: "method_not_allowed"}
+    refusal = ApiError(
+        error.status_code, messages.get(error.status_code, error.detail), code=codes.get(error.status_code)
+    )
+    response = refusal.response()
+    response.headers.update(error.headers or {})
+    return response
+
+
+class RequestEdge:
+    """Gives each request its id (the client's own when it is sane) and turns unexpected errors into a 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        scope["app"] = self  # the router raises its 404 for us to shape only when it is part of an application
+        header = (b"x-request-id", request_id.encode())
+        started = False
+
+        async def tagged(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message = {**message, "headers": [*message.get("headers", ()), header]}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tagged)
+        except Exception:  # the edge of the request: whatever broke, the client gets an answer and the log the cause
+            log.exception("Request %s (%s %s) failed unexpectedly.", request_id, scope["method"], scope["path"])
+            if not started:
+                message = f"The server failed at this request; its log says why under {request_id}."
+                await ApiError(500, message, code="internal_error").response()(scope, receive, tagged)
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(text := value.decode("latin-1")):
+            return str(text)
+    return f"req_{secrets.token_hex(12)}"

@@ -1,0 +1,77 @@
+"""The bodies of answers. Fields are always written out: strict clients need `finish_reason: null` to be there.
+
+Events of a stream share everything but the text, so a stream renders its constant bytes once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from console.pipeline.types import Finished, Usage
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": waiting\n\n"
+
+
+def usage_object(usage: Usage) -> dict[str, object]:
+    """Return OpenAI's usage object."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+
+
+def completion(answer_id: str, created_s: int, model_id: str, text: str, finished: Finished) -> dict[str, object]:
+    """Return the body of a whole answer; `timings` (milliseconds) is an extension."""
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "logprobs": None,
+        "finish_reason": finished.reason,
+    }
+    return {
+        "id": answer_id,
+        "object": "chat.completion",
+        "created": created_s,
+        "model": model_id,
+        "choices": [choice],
+        "usage": usage_object(finished.usage),
+        "timings": finished.timings,
+    }
+
+
+class ChunkWriter:
+    """Renders the events of one stream: same id, time and model on each; `usage: null` only when usage was asked."""
+
+    def __init__(self, answer_id: str, created_s: int, model_id: str, *, include_usage: bool) -> None:
+        encode = msgspec.json.encode
+        self._include_usage = include_usage
+        self._encoder = msgspec.json.Encoder()
+        self._head = (
+            b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":['
+            % (encode(answer_id), created_s, encode(model_id))
+        )  # fmt: skip
+        self._usage_null = b',"usage":null' if include_usage else b""
+        self._before_text = self._head + b'{"index":0,"delta":{"content":'
+        self._after_text = b'},"logprobs":null,"finish_reason":null}]' + self._usage_null + b"}\n\n"
+
+    def role(self) -> bytes:
+        """Return the first event."""
+        delta = b'{"index":0,"delta":{"role":"assistant","content":""'
+        return self._head + delta + self._after_text
+
+    def text(self, text: str) -> bytes:
+        """Return the event of a piece of text."""
+        return self._before_text + self._encoder.encode(text) + self._after_text
+
+    def end(self, finished: Finished) -> bytes:
+        """Return the last events: finish reason, usage when asked, end mark. The last chunk carries `timings`."""
+        timings = b',"timings":' + self._encoder.encode(finished.timings) + b"}\n\n"
+        reason = self._encoder.encode(finished.reason)
+        last = self._head + b'{"index":0,"delta":{},"logprobs":null,"finish_reason":' + reason + b"}]"
+        if not self._include_usage:
+            return last + timings + DONE
+        usage = self._head + b'],"usage":' + self._encoder.encode(usage_object(finished.usage)) + timings
+        return last + self._usage_null + b"}\n\n" + usage + DONE

@@ -1,0 +1,104 @@
+"""The routes of /v1: the model list and chat completions."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from console.api.auth import Gate, Principal
+from console.api.http import ApiError, json_response, parse_object, read_body
+from console.api.models import ModelDirectory, ServedModel
+from console.api.openai.answers import StreamedAnswer, WholeAnswer
+from console.api.openai.requests import ChatRequest, parse_chat
+from console.api.openai.responses import ChunkWriter
+from console.errors import ModelUnavailable
+from console.pipeline.errors import PromptError
+from console.pipeline.types import GenerationRequest, Generator
+
+
+class OpenAIRoutes:
+    """Serves /v1 from the deployed models."""
+
+    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
+        self._models = models
+        self._gate = gate
+
+    def routes(self) -> list[Route]:
+        """List the routes."""
+        return [
+            Route("/v1/models", self.list_models),
+            Route("/v1/models/{model_id:path}", self.get_model),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+        ]
+
+    async def list_models(self, request: Request) -> Response:
+        await self._gate.chat(request)
+        return json_response({"object": "list", "data": [_card(model) for model in self._models.served()]})
+
+    async def get_model(self, request: Request) -> Response:
+        await self._gate.chat(request)
+        wanted = request.path_params["model_id"]
+        for model in self._models.served():
+            if model.model_id == wanted:
+                return json_response(_card(model))
+        raise _not_found(wanted)
+
+    async def chat(self, request: Request) -> Response:
+        principal = await self._gate.chat(request)
+        asked = parse_chat(parse_object(await read_body(request)))
+        generator = self._generator(asked.model)
+        generation = _generation(asked, generator, principal)
+        answer_id, created_s = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
+        events = generator.generate(generation)
+        if not asked.stream:
+            return WholeAnswer(events, answer_id, created_s, generator.model_id)
+        options = asked.stream_options
+        include_usage = options is not None and bool(options.include_usage)
+        writer = ChunkWriter(answer_id, created_s, generator.model_id, include_usage=include_usage)
+        return StreamedAnswer(events, writer)
+
+    def _generator(self, model_id: str) -> Generator:
+        try:
+            return self._models.generator(model_id)
+        except KeyError:
+            raise _not_found(model_id) from None
+        except ModelUnavailable as error:
+            raise ApiError(
+                503, str(error), code="not_ready", retry_after_s=error.retry_after_s, should_retry=True
+            ) from None
+
+
+def _generation(asked: ChatRequest, generator: Generator, principal: Principal) -> GenerationRequest:
+    """Tokenize and check the length. Raises ApiError 400."""
+    try:
+        prompt_ids = generator.encode_chat(asked.plain_messages())
+    except PromptError as error:
+        raise ApiError(400, str(error), param="messages", code="invalid_prompt") from None
+    room = generator.context_tokens - len(prompt_ids)
+    if room < 1:
+        message = (
+            f"The prompt has {len(prompt_ids)} tokens and this model's context is {generator.context_tokens} tokens; "
+            "shorten the messages."
+        )
+        raise ApiError(400, message, param="messages", code="context_length_exceeded", should_retry=False)
+    return GenerationRequest(
+        prompt_ids=prompt_ids,
+        max_tokens=min(room, asked.wanted_tokens or room),
+        sampling=asked.sampling(),
+        stop=asked.stops,
+        ignore_eos=bool(asked.ignore_eos),
+        key_id=principal.key_id,
+    )
+
+
+def _card(model: ServedModel) -> dict[str, object]:
+    return {"id": model.model_id, "object": "model", "created": model.created_s, "owned_by": "fallow"}
+
+
+def _not_found(model_id: str) -> ApiError:
+    message = f"The model {model_id[:200]!r} is not deployed here; GET /v1/models lists those that are."
+    return ApiError(404, message, param="model", code="model_not_found", should_retry=False)

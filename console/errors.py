@@ -1,0 +1,81 @@
+"""Errors of the console's service, deployments, HTTP client and command line.
+
+ConsoleError
+ ├─ DataFolderUnusable   the data folder cannot be used
+ │   └─ DataFolderBusy   another console already runs on it
+ ├─ PortUnavailable      a port of the service cannot be opened
+ ├─ DeployError          a model could not be deployed; nothing of it is left behind
+ │   ├─ DeployRefused    refused before anything was sent to a PC: unknown model, no plan, already running
+ │   └─ DeployFailed     a PC failed: `device_id`, `device_name` and `code` say which and how
+ ├─ ModelUnavailable     the model is known but cannot answer now: `retry_after_s` says when to ask again
+ └─ ClientError          the command line could not do what it was asked
+     ├─ ServiceUnreachable   no console answers at that address
+     └─ ServiceRefused       the console said no: `status` and `code` say how
+
+The registry, the fleet and the pipeline have their own trees beside their code.
+"""
+
+from __future__ import annotations
+
+
+class ConsoleError(Exception):
+    """Base: `str(error)` is one sentence saying what happened and what to do."""
+
+    exit_code = 1
+
+
+class DataFolderUnusable(ConsoleError):
+    """The data folder cannot be used."""
+
+
+class DataFolderBusy(DataFolderUnusable):
+    """Another console already runs on this data folder."""
+
+
+class PortUnavailable(ConsoleError):
+    """A port of the service cannot be opened."""
+
+
+class DeployError(ConsoleError):
+    """A model could not be deployed; nothing of the attempt is left behind."""
+
+
+class DeployRefused(DeployError):
+    """Refused before anything was sent to a PC."""
+
+
+class DeployFailed(DeployError):
+    """A PC could not take its stage. `code` is the agent's code, or `lost`, `timeout`, `mismatch` or `probe`."""
+
+    def __init__(self, message: str, *, code: str, device_id: str = "", device_name: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.device_id = device_id
+        self.device_name = device_name
+
+
+class ModelUnavailable(ConsoleError):
+    """The model is known but cannot answer now."""
+
+    def __init__(self, message: str, *, retry_after_s: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ClientError(ConsoleError):
+    """The command line could not do what it was asked."""
+
+
+class ServiceUnreachable(ClientError):
+    """No console answers at that address."""
+
+    exit_code = 3
+
+
+class ServiceRefused(ClientError):
+    """The console said no: `status` is the HTTP status, `code` the error's code."""
+
+    def __init__(self, message: str, *, status: int = 0, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code

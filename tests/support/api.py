@@ -1,0 +1,106 @@
+"""A real API server on loopback in front of a scripted model, for tests of the HTTP surface."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+from starlette.types import ASGIApp
+
+from console.api.app import build_app
+from console.api.auth import Gate
+from console.api.models import ServedModel
+from console.api.openai.routes import OpenAIRoutes
+from console.api.server import ApiServer
+from console.errors import ModelUnavailable
+from console.pipeline.errors import PromptError
+from console.pipeline.types import Event, Finished, GenerationRequest, Generator, Text, Timings, Usage
+from console.registry.records import ApiKey, Scope
+
+CHAT_KEY, ADMIN_KEY = "chat-secret", "admin-secret"
+Step = Event | float | asyncio.Event | Exception
+"""What the scripted model does next: say something, sleep (seconds), wait for the test, or break."""
+
+
+def finished(prompt: int = 5, completion: int = 2, *, reason: str = "stop") -> Finished:
+    timings = Timings(queue_ms=0.5, first_token_ms=10.0, total_ms=20.0)
+    return msgspec.structs.replace(Finished("stop", Usage(prompt, completion), timings), reason=reason)
+
+
+def says(*pieces: str) -> list[Step]:
+    return [*(Text(piece, [index]) for index, piece in enumerate(pieces)), finished(completion=len(pieces))]
+
+
+class ScriptedModel:
+    """Answers every request with the same script; a token is a character."""
+
+    def __init__(self, script: Sequence[Step], *, model_id: str = "small", context_tokens: int = 100) -> None:
+        self.script = list(script)
+        self.model_id = model_id
+        self.context_tokens = context_tokens
+        self.requests: list[GenerationRequest] = []
+        self.messages: list[dict[str, str]] = []
+        self.closed = asyncio.Event()
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        self.messages = messages
+        text = "".join(message["content"] for message in messages)
+        if "\x00" in text:
+            raise PromptError("The chat template does not take this conversation; change the roles.")
+        return [ord(character) for character in text]
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
+        self.requests.append(request)
+        try:
+            for step in self.script:
+                if isinstance(step, asyncio.Event):
+                    await step.wait()
+                elif isinstance(step, float):
+                    await asyncio.sleep(step)
+                elif isinstance(step, Exception):
+                    raise step
+                else:
+                    yield step
+        finally:
+            self.closed.set()
+
+
+class Models:
+    """A directory of scripted models; ids in `unavailable` are known but not ready."""
+
+    def __init__(self, *models: Generator, unavailable: Sequence[str] = ()) -> None:
+        self._models = {model.model_id: model for model in models}
+        self._unavailable = unavailable
+
+    def served(self) -> list[ServedModel]:
+        return [ServedModel(model.model_id, 1_700_000_000, model.context_tokens) for model in self._models.values()]
+
+    def generator(self, model_id: str) -> Generator:
+        if model_id in self._unavailable:
+            raise ModelUnavailable("The model is being loaded; try again soon.", retry_after_s=7)
+        return self._models[model_id]
+
+
+class Keys:
+    """Two keys, one per scope."""
+
+    def authenticate(self, key: str) -> ApiKey | None:
+        scopes: dict[str, list[Scope]] = {CHAT_KEY: ["chat"], ADMIN_KEY: ["admin"]}
+        return ApiKey(key[:4], key, scopes[key], 0.0, None, None) if key in scopes else None
+
+
+@contextlib.asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[str]:
+    """Serve an ASGI app on a free loopback port; yields the base URL."""
+    server = ApiServer(app, host="127.0.0.1", port=0)
+    await server.start()
+    try:
+        yield server.url
+    finally:
+        await server.stop()
+
+
+def chat_app(*models: Generator, unavailable: Sequence[str] = ()) -> ASGIApp:
+    return build_app(OpenAIRoutes(Models(*models, unavailable=unavailable), Gate(Keys())).routes())
