@@ -1,0 +1,74 @@
+"""The one check command: format, lint, types, layers, tests, in this order, stopping at the first that fails.
+
+Run by `python installer/bootstrap.py test` with the environment's Python; arguments go to pytest (`--slow`, `-k NAME`).
+pytest comes last and nothing is printed after it, so its closing line is the last line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from installer.bootstrap import ROOT
+from installer.children import run_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+# Nothing here may reach a network or report usage: the tests prove that the product does not need to.
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def steps(pytest_arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """List the checks by name, each with its command."""
+    python = sys.executable
+    beside = Path(python).parent
+    lint_imports = beside / ("lint-imports.exe" if os.name == "nt" else "lint-imports")
+    return [
+        ("format", [python, "-m", "ruff", "format", "--check", "."]),
+        ("lint", [python, "-m", "ruff", "check", "."]),
+        ("types", [python, "-m", "mypy"]),
+        ("layers", [str(lint_imports)]),
+        ("tests", [python, "-m", "pytest", *pytest_arguments]),
+    ]
+
+
+def check(
+    todo: Sequence[tuple[str, list[str]]],
+    run: Callable[[Sequence[str], Path, Mapping[str, str]], int],
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    """Run the checks in order; returns the exit code of the first that fails, else 0."""
+    environment = {**os.environ, **OFFLINE}
+    for name, command in todo:
+        print(f"--- {name}", flush=True)
+        began_s = clock()
+        code = run(command, ROOT, environment)
+        if name != todo[-1][0]:
+            print(
+                f"--- {name}: {'ok' if code == 0 else f'failed with exit code {code}'} in {clock() - began_s:.1f} s",
+                flush=True,
+            )
+        if code:
+            return code
+    return 0
+
+
+def main() -> int:
+    """Check the tree; arguments of the command line go to pytest."""
+    try:
+        return check(steps(sys.argv[1:]), run_child)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
