@@ -1,0 +1,175 @@
+"""What every engine offers, and what all of them share: checked steps, stream lengths, the loaded model's facts.
+
+An engine belongs to one thread. `step` is atomic as far as the caller can see: it either returns and every row's
+stream has grown, or raises and no length has changed.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from agent.stage.checks import StageShape, check_step
+from agent.stage.errors import BadStep, EngineFailed, KvFull, StageLoadError
+from agent.stage.types import Numerics, Row, StageSpec, StreamId
+from shard_export.library.errors import LibraryError
+from shard_export.library.graph import assemble
+from shard_export.library.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest
+
+Floats = npt.NDArray[np.float32]
+
+EXACT: dict[str, Any] = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    "KV_CACHE_PRECISION": "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+}
+"""Activations, attention and cache in f32: a row's result no longer depends on what shares its step."""
+
+
+class Engine(abc.ABC):
+    """One stage's computation and its cache of keys and values."""
+
+    def __init__(self, spec: StageSpec, library: Library) -> None:
+        self.spec = spec
+        self.library_digest = library.digest
+        self.shape = library.shape(spec)
+        self.fused = False
+        self._lengths: dict[StreamId, int] = {}
+
+    @property
+    @abc.abstractmethod
+    def kv_tokens(self) -> int:
+        """How many tokens the cache holds, over all streams."""
+
+    @property
+    @abc.abstractmethod
+    def kv_bytes(self) -> int:
+        """What the cache takes when it is full."""
+
+    def length(self, stream: StreamId) -> int:
+        """Count a stream's cached tokens; 0 for a stream this stage has never seen."""
+        return self._lengths.get(stream, 0)
+
+    def step(self, rows: Sequence[Row], tensor: npt.NDArray[Any] | None) -> Floats:
+        """Run the rows, whose tokens lie in order on the first axis of `tensor` (ids i64 [T] or hidden f32 [T,H]).
+
+        Returns hidden states [T,H], or at the tail logits [W,V] of the last `wants` positions of each row, in order.
+        The array is a view that the next call overwrites. Raises BadStep, KvFull or EngineFailed.
+        """
+        check_step(rows, tensor, self.shape, self._lengths)
+        for row in rows:
+            if row.first + row.count > self.spec.context_tokens:
+                raise KvFull(
+                    f"Stream {row.stream} would hold {row.first + row.count} tokens, more than the "
+                    f"{self.spec.context_tokens} this stage was loaded for; end it or load a longer context."
+                )
+        if tensor is None:
+            raise BadStep("The step carries no tensor.")
+        self._reserve(rows)
+        try:
+            output = self._run(rows, tensor)
+        except RuntimeError as error:
+            self._failed(rows)
+            raise EngineFailed(f"Inference failed: {last_line(error)}; replay the streams of this step.") from error
+        for row in rows:
+            self._lengths[row.stream] = row.first + row.count
+        return output
+
+    def release(self, stream: StreamId) -> None:
+        """Forget a stream and free its cache; unknown streams are fine."""
+        self._lengths.pop(stream, None)
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Free everything; the engine cannot be used afterwards."""
+
+    @abc.abstractmethod
+    def _reserve(self, rows: Sequence[Row]) -> None:
+        """Make room for the rows, or raise KvFull with nothing changed."""
+
+    @abc.abstractmethod
+    def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
+        """Compute a checked and reserved step; RuntimeError when the device fails."""
+
+    @abc.abstractmethod
+    def _failed(self, rows: Sequence[Row]) -> None:
+        """Put the cache back into a known state after `_run` raised."""
+
+
+class Library:
+    """A library folder as an engine needs it: its manifest, digest and graph."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the manifest. Raises StageLoadError `damaged`."""
+        self.folder = folder
+        path = folder / MANIFEST_NAME
+        try:
+            raw = path.read_bytes()
+            self.manifest = msgspec.json.decode(raw, type=Manifest)
+        except OSError as error:
+            raise StageLoadError(
+                "damaged", f"The manifest cannot be read ({error.strerror}); fetch it again."
+            ) from error
+        except msgspec.MsgspecError as error:
+            raise StageLoadError("damaged", f"The manifest cannot be parsed ({error}); fetch it again.") from error
+        if self.manifest.format_version != FORMAT_VERSION:
+            version = self.manifest.format_version
+            raise StageLoadError("mismatch", f"The library has format {version}; this agent reads {FORMAT_VERSION}.")
+        self.digest = hashlib.sha256(raw).hexdigest()
+
+    def shape(self, spec: StageSpec) -> StageShape:
+        """Say what a stage of this library accepts."""
+        manifest = self.manifest
+        return StageShape(
+            takes_ids=spec.first == 0,
+            is_tail=spec.last == manifest.layer_count,
+            hidden_size=manifest.hidden_size,
+            vocab_size=manifest.vocab_size,
+            context_tokens=spec.context_tokens,
+        )
+
+    def graph(self, spec: StageSpec) -> ov.Model:
+        """Assemble the stage's graph. Raises StageLoadError."""
+        try:
+            return assemble(
+                self.folder, self.manifest, spec.first, spec.last, wanted_rows=spec.last == self.manifest.layer_count
+            )
+        except LibraryError as error:
+            raise StageLoadError("damaged", str(error)) from error
+        except ValueError as error:
+            raise StageLoadError("mismatch", f"{error} Plan again.") from error
+
+
+def compile_options(spec: StageSpec) -> dict[str, Any]:
+    """Choose the runtime's properties for a stage's numerics, threads and cores."""
+    return {"PERFORMANCE_HINT": "LATENCY", **_numerics(spec.numerics), **_threads(spec)}
+
+
+def _numerics(numerics: Numerics) -> dict[str, Any]:
+    return dict(EXACT) if numerics == "exact" else {}
+
+
+def _threads(spec: StageSpec) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if not spec.device.startswith("CPU"):
+        return options
+    if spec.threads or spec.cores:
+        options["INFERENCE_NUM_THREADS"] = spec.threads or len(spec.cores)
+    if spec.cores:
+        # The calling thread was pinned before the runtime started; its own pinning would undo that.
+        options["ENABLE_CPU_PINNING"] = False
+    return options
+
+
+def last_line(error: BaseException) -> str:
+    """Return the informative end of a native error, without its source locations."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:200].rstrip(".")

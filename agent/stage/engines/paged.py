@@ -1,0 +1,186 @@
+"""Many streams in one infer call: the stage through OpenVINO's PagedAttention, with block tables of our own.
+
+The cache is a pool of blocks of 32 tokens. A stream owns a list of blocks that grows on demand; going back after
+rejected drafts only sets its length. The tokens of all rows lie on one flat axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+import openvino._offline_transformations as transformations
+import psutil
+
+from agent.stage.engines.base import Engine, Floats, Library, compile_options
+from agent.stage.errors import KvFull, StageLoadError
+from agent.stage.types import Row, StageSpec, StreamId
+from shard_export.library.graph import WANTED, fused_layers
+from shard_export.library.manifest import Manifest
+
+SLIDING_WINDOW_PORT = 10
+"""Input of a PagedAttention node: how many tokens stay visible, itself included; 0 shows all."""
+
+
+class BlockPool:
+    """Which cache blocks are free and which stream holds which. Pure bookkeeping."""
+
+    def __init__(self, blocks: int, block_tokens: int) -> None:
+        self.block_tokens = block_tokens
+        self._free = list(range(blocks - 1, -1, -1))
+        self._held: dict[StreamId, list[int]] = {}
+
+    @property
+    def free_tokens(self) -> int:
+        """Room in blocks that no stream holds."""
+        return len(self._free) * self.block_tokens
+
+    def blocks(self, stream: StreamId) -> list[int]:
+        """List a stream's blocks in order of position."""
+        return self._held.get(stream, [])
+
+    def resize(self, wanted: dict[StreamId, int]) -> None:
+        """Give each stream exactly the blocks for that many tokens. Raises KvFull with nothing changed."""
+        counts = {stream: -(-tokens // self.block_tokens) for stream, tokens in wanted.items()}
+        growth = sum(count - len(self.blocks(stream)) for stream, count in counts.items())
+        if growth > len(self._free):
+            raise KvFull(
+                f"The step needs {growth * self.block_tokens} more cached tokens and {self.free_tokens} are free; "
+                "release a stream first."
+            )
+        for stream, count in sorted(counts.items(), key=lambda item: item[1] - len(self.blocks(item[0]))):
+            held = self._held.setdefault(stream, [])
+            while len(held) > count:
+                self._free.append(held.pop())
+            while len(held) < count:
+                held.append(self._free.pop())
+
+    def release(self, stream: StreamId) -> None:
+        """Take a stream's blocks back; unknown streams are fine."""
+        self._free.extend(reversed(self._held.pop(stream, [])))
+
+
+class PagedEngine(Engine):
+    """Continuous batching: any mix of prefill, decode and verify rows in one call."""
+
+    def __init__(self, spec: StageSpec, library: Library) -> None:
+        """Assemble, transform, compile and allocate the cache. Raises StageLoadError; takes seconds."""
+        super().__init__(spec, library)
+        model = _paged_graph(library.graph(spec), library.manifest, spec)
+        try:
+            compiled = ov.Core().compile_model(model, spec.device, compile_options(spec))
+        finally:
+            del model
+        self.fused = fused_layers(compiled) == spec.last - spec.first
+        self._request = compiled.create_infer_request()
+        self._inputs = {name: index for index, port in enumerate(compiled.inputs) for name in port.get_names()}
+        self._caches = self._allocate(compiled, spec)
+        self._source = self._inputs["input_ids" if self.shape.takes_ids else "inputs_embeds"]
+        self._needs_positions = "position_ids" in self._inputs
+
+    @property
+    def kv_tokens(self) -> int:
+        return int(self._blocks * self._pool.block_tokens)
+
+    @property
+    def kv_bytes(self) -> int:
+        return sum(int(cache.byte_size) for cache in self._caches)
+
+    def release(self, stream: StreamId) -> None:
+        super().release(stream)
+        self._pool.release(stream)
+
+    def close(self) -> None:
+        self._lengths.clear()
+        self._caches.clear()
+        del self._request
+
+    def _allocate(self, compiled: ov.CompiledModel, spec: StageSpec) -> list[ov.Tensor]:
+        """Make the cache tensors; the kernel backs them with memory as blocks are first written."""
+        ports = [port for port in compiled.inputs if "_cache." in port.get_any_name()]
+        shapes = [[dim.get_length() for dim in list(port.get_partial_shape())[1:]] for port in ports]
+        # A quantized key block also holds scales on this axis; the value cache keeps them inside its width.
+        block_tokens = min(shape[1] for shape in shapes)
+        self._blocks = spec.streams * -(-spec.context_tokens // block_tokens)
+        self._pool = BlockPool(self._blocks, block_tokens)
+        element_bytes = [port.get_element_type().size for port in ports]
+        wanted = sum(self._blocks * int(np.prod(s)) * size for s, size in zip(shapes, element_bytes, strict=True))
+        available = psutil.virtual_memory().available
+        if wanted > available:
+            raise StageLoadError(
+                "memory",
+                f"The cache for {spec.streams} streams of {spec.context_tokens} tokens needs {wanted >> 20} MiB and "
+                f"{available >> 20} MiB are free; plan fewer streams or a shorter context.",
+            )
+        caches = []
+        for port, shape in zip(ports, shapes, strict=True):
+            caches.append(ov.Tensor(port.get_element_type(), ov.Shape([self._blocks, *shape])))
+            self._request.set_tensor(port.get_any_name(), caches[-1])
+        return caches
+
+    def _reserve(self, rows: Sequence[Row]) -> None:
+        self._pool.resize({row.stream: row.first + row.count for row in rows})
+
+    def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
+        counts = [row.count for row in rows]
+        tables = [self._pool.blocks(row.stream) for row in rows]
+        self._set_source(tensor)
+        if self._needs_positions:
+            self._set("position_ids", np.concatenate([np.arange(r.first, r.first + r.count) for r in rows]), np.int64)
+        self._set("past_lens", [row.first for row in rows], np.int32)
+        self._set("subsequence_begins", [0, *itertools.accumulate(counts)], np.int32)
+        self._set("block_indices", [block for table in tables for block in table], np.int32)
+        self._set("block_indices_begins", [0, *itertools.accumulate(len(table) for table in tables)], np.int32)
+        self._set("max_context_len", max(row.first + row.count for row in rows), np.int32)
+        if self.shape.is_tail:
+            return self._infer_tail(rows, counts)
+        return self._infer().reshape(len(tensor), -1)
+
+    def _failed(self, rows: Sequence[Row]) -> None:
+        """Nothing to undo: what the step wrote lies beyond the lengths and is overwritten by the next try."""
+
+    def _infer_tail(self, rows: Sequence[Row], counts: list[int]) -> Floats:
+        ends = itertools.accumulate(counts)
+        wanted = [at for end, row in zip(ends, rows, strict=True) for at in range(end - row.wants, end)]
+        # A prefill chunk wants no logits at all; the head still needs one row to run on.
+        self._set(WANTED, wanted or [0], np.int64)
+        return self._infer().reshape(-1, self.shape.vocab_size)[: len(wanted)]
+
+    def _infer(self) -> Floats:
+        self._request.infer(share_outputs=True)
+        output: Floats = self._request.get_output_tensor(0).data
+        return output
+
+    def _set(self, name: str, values: Any, dtype: type[np.generic]) -> None:
+        self._request.set_input_tensor(self._inputs[name], ov.Tensor(np.array(values, dtype), shared_memory=False))
+
+    def _set_source(self, tensor: npt.NDArray[Any]) -> None:
+        self._request.set_input_tensor(self._source, ov.Tensor(np.array(tensor), shared_memory=False))
+
+
+def _paged_graph(model: ov.Model, manifest: Manifest, spec: StageSpec) -> ov.Model:
+    for parameter in model.get_parameters():
+        if parameter.get_friendly_name() == "hidden_states":
+            # The transformation knows its second kind of entry only by this name.
+            parameter.output(0).set_names({"inputs_embeds"})
+            parameter.set_friendly_name("inputs_embeds")
+    transformations.paged_attention_transformation(model)
+    attention = [node for node in model.get_ordered_ops() if node.get_type_name() == "PagedAttentionExtension"]
+    if len(attention) != spec.last - spec.first:
+        raise StageLoadError(
+            "load",
+            f"PagedAttention took {len(attention)} of {spec.last - spec.first} layers; load this range with the "
+            "stateful engine.",
+        )
+    # Layers are a chain, so their topological order is their index. The graph's own masks are gone by now.
+    for index, node in enumerate(attention, start=spec.first):
+        unit = manifest.layer(index)
+        if unit.attention is not None and unit.attention.kind == "sliding":
+            window = ov.opset13.constant(np.int32(unit.attention.window_tokens))
+            node.input(SLIDING_WINDOW_PORT).replace_source_output(window.output(0))
+    model.validate_nodes_and_infer_types()
+    return model

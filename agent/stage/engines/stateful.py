@@ -1,0 +1,151 @@
+"""One stream per infer request: the stateful graph, where the runtime keeps the cache.
+
+A state can only grow. Rejected tokens stay in it as columns that the mask hides, so each stream tracks which column
+holds which logical position; when hidden columns pile up, the state is copied without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from agent.stage.checks import length_before
+from agent.stage.engines.base import Engine, Floats, Library, compile_options
+from agent.stage.errors import KvFull
+from agent.stage.types import Row, StageSpec, StreamId
+from shard_export.library.graph import WANTED, fused_layers
+
+MIN_HOLES = 128
+"""Fewer hidden columns than this are never worth copying a state."""
+
+
+class _Stream:
+    """An infer request with the mask and the columns of one stream."""
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+        self.length = 0
+        self.physical = 0
+        self.mask = np.zeros((1, 256), np.int64)
+        self.columns = np.zeros(256, np.int64)
+
+    def reset(self) -> None:
+        self.request.reset_state()
+        self.mask[:] = 0
+        self.length = self.physical = 0
+
+    def truncate(self, length: int) -> None:
+        """Hide every position from `length` on."""
+        if length == 0 and self.physical:
+            self.reset()
+        elif length < self.length:
+            self.mask[0, self.columns[length : self.length]] = 0
+            self.length = length
+            if self.physical - length > max(MIN_HOLES, length // 4):
+                self._compact()
+
+    def append(self, count: int) -> npt.NDArray[np.int64]:
+        """Show `count` new columns; returns the mask over all columns."""
+        end = self.physical + count
+        if end > self.mask.shape[1]:
+            grown = max(end, 2 * self.mask.shape[1])
+            self.mask = np.pad(self.mask, ((0, 0), (0, grown - self.mask.shape[1])))
+            self.columns = np.pad(self.columns, (0, grown - len(self.columns)))
+        self.mask[0, self.physical : end] = 1
+        self.columns[self.length : self.length + count] = np.arange(self.physical, end)
+        self.length += count
+        self.physical = end
+        return self.mask[:, :end]
+
+    def _compact(self) -> None:
+        keep = self.columns[: self.length]
+        for state in self.request.query_state():
+            state.state = ov.Tensor(np.ascontiguousarray(state.state.data[:, :, keep]))
+        self.columns[: self.length] = np.arange(self.length)
+        self.mask[:] = 0
+        self.mask[0, : self.length] = 1
+        self.physical = self.length
+
+
+class StatefulEngine(Engine):
+    """Rows run one after the other, each in its stream's own request."""
+
+    def __init__(self, spec: StageSpec, library: Library) -> None:
+        """Assemble and compile. Raises StageLoadError; takes seconds."""
+        super().__init__(spec, library)
+        attention = [unit.attention for unit in map(library.manifest.layer, range(spec.first, spec.last))]
+        self._token_bytes = sum(4 * a.kv_heads * (a.k_head_size + a.v_head_size) for a in attention if a)
+        self._compiled = ov.Core().compile_model(library.graph(spec), spec.device, compile_options(spec))
+        self.fused = fused_layers(self._compiled) == spec.last - spec.first
+        self._source = "input_ids" if self.shape.takes_ids else "hidden_states"
+        self._streams: dict[StreamId, _Stream] = {}
+        self._idle: list[_Stream] = []
+        self._beam = np.zeros(1, np.int32)
+
+    @property
+    def kv_tokens(self) -> int:
+        return self.spec.streams * self.spec.context_tokens
+
+    @property
+    def kv_bytes(self) -> int:
+        """An upper estimate: f32 keys and values. The runtime keeps them smaller in `fast`."""
+        return self.kv_tokens * self._token_bytes
+
+    def release(self, stream: StreamId) -> None:
+        super().release(stream)
+        held = self._streams.pop(stream, None)
+        if held is not None:
+            held.reset()
+            self._idle.append(held)
+
+    def close(self) -> None:
+        self._lengths.clear()
+        self._streams.clear()
+        self._idle.clear()
+        del self._compiled
+
+    def _reserve(self, rows: Sequence[Row]) -> None:
+        new = [row.stream for row in rows if row.stream not in self._streams]
+        if len(self._streams) + len(new) > self.spec.streams:
+            raise KvFull(
+                f"The step would make {len(self._streams) + len(new)} streams and this stage was loaded for "
+                f"{self.spec.streams}; release a stream first."
+            )
+        for stream in new:
+            self._streams[stream] = self._idle.pop() if self._idle else _Stream(self._compiled.create_infer_request())
+
+    def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
+        outputs: list[Floats] = []
+        start = 0
+        for row in rows:
+            outputs.append(self._run_row(row, tensor[start : start + row.count]))
+            start += row.count
+        return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
+
+    def _run_row(self, row: Row, tokens: npt.NDArray[Any]) -> Floats:
+        stream = self._streams[row.stream]
+        stream.truncate(length_before(row, self._lengths))
+        feed = {
+            self._source: np.ascontiguousarray(tokens)[None],
+            "attention_mask": stream.append(row.count),
+            "position_ids": np.arange(row.first, row.first + row.count)[None],
+            "beam_idx": self._beam,
+        }
+        if self.shape.is_tail:
+            # The head needs one row to run on even when the chunk wants no logits.
+            feed[WANTED] = np.arange(row.count - max(row.wants, 1), row.count)
+        stream.request.infer(feed, share_inputs=True, share_outputs=True)
+        output: Floats = stream.request.get_output_tensor(0).data
+        if self.shape.is_tail:
+            return output.reshape(-1, self.shape.vocab_size)[: row.wants]
+        return output.reshape(row.count, -1)
+
+    def _failed(self, rows: Sequence[Row]) -> None:
+        """Nobody knows how far the states got: forget the streams, so that their next row is refused or starts anew."""
+        for row in rows:
+            self._lengths.pop(row.stream, None)
+            self._streams.pop(row.stream, None)

@@ -1,0 +1,57 @@
+"""Errors of a stage.
+
+StageError
+ ├─ StageLoadError   the stage could not be loaded; `code` is one of `damaged`, `memory`, `load`, `mismatch`, `died`
+ ├─ StageGone        the child process has ended
+ └─ StepError        one step failed; `code` is what the NACK carries
+     ├─ BadStep      `bad_step`: the frame contradicts the stage's state
+     ├─ KvFull       `kv_full`: the cache has no room for the step's tokens
+     ├─ EngineFailed `engine`: inference failed or gave no finite numbers
+     └─ StaleEpoch   `stale`: the frame belongs to another plan epoch
+"""
+
+from __future__ import annotations
+
+
+class StageError(Exception):
+    """Base of the stage: `str(error)` is one sentence saying what happened and what to do."""
+
+
+class StageLoadError(StageError):
+    """The stage could not be loaded; `code` is fit for a StageFailed message."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class StageGone(StageError):
+    """The child process of the stage has ended."""
+
+
+class StepError(StageError):
+    """One step failed after its frame was read; the stage stays up."""
+
+    code = "engine"
+
+
+class BadStep(StepError):
+    """The frame contradicts the stage's state."""
+
+    code = "bad_step"
+
+
+class KvFull(StepError):
+    """The cache has no room for the step's tokens."""
+
+    code = "kv_full"
+
+
+class EngineFailed(StepError):
+    """Inference failed or gave no finite numbers."""
+
+
+class StaleEpoch(StepError):
+    """The frame belongs to another plan epoch."""
+
+    code = "stale"
