@@ -1,0 +1,277 @@
+"""Who this PC is: its key, its certificate, the authorities it trusts, and the names derived from them.
+
+An identity is a folder. `identity.json` is written last and names the other files, so it is the switch from one key
+to the next; everything else lies beside it until then:
+
+    identity.json             fleet, device id, addresses, which key
+    <stem>.pem                private key, PKCS#8, encrypted
+    <stem>.passphrase.json    where its passphrase is (see keystore)
+    <stem>.crt.pem            certificate
+    authorities.pem           the fleet's certificate authorities (a set: roots are rotated)
+
+The device id is random and bound to the key by the console; the certificate is replaced without changing it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import secrets
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NewType
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from agent.link.errors import IdentityMissing, IdentityUnreadable
+from agent.link.keystore import Keystore, Passphrase, Protection, ensure_private_folder, write_private
+
+DeviceId = NewType("DeviceId", str)
+
+FLEET_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,30}[a-z0-9])?")
+_STEM = re.compile(r"key-[0-9a-f]{8}")
+_BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_AGAIN = "enrol this PC again with a new invite"
+MAX_AUTHORITIES_BYTES = 16 * 1024
+MAX_AUTHORITIES = 4
+
+
+def server_hostname(fleet_id: str) -> str:
+    """The name in every console certificate of a fleet: fixed, so that addresses may change."""
+    return f"console.{fleet_id}.invalid"
+
+
+def device_uri(fleet_id: str, device_id: DeviceId) -> str:
+    """The URI in a device's certificate."""
+    return f"spiffe://{fleet_id}/device/{device_id}"
+
+
+def spki_sha256(key: ec.EllipticCurvePublicKey) -> bytes:
+    """SHA-256 of a public key (SubjectPublicKeyInfo, DER): what pins and registry records compare."""
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
+
+
+def device_code(spki_digest: bytes) -> str:
+    """What employee and administrator compare: 40 bits of the key's hash and a check letter, `ABCD-EFGH-K`."""
+    text = base64.b32encode(spki_digest[:5]).decode()
+    total = 0
+    for place, letter in enumerate(text):
+        doubled = _BASE32.index(letter) * (2 - place % 2)
+        total += doubled // 32 + doubled % 32
+    return f"{text[:4]}-{text[4:]}-{_BASE32[-total % 32]}"
+
+
+def read_authorities(pem: bytes) -> list[x509.Certificate]:
+    """Parse a fleet's set of authorities. Raises ValueError for anything but 1 to 4 P-256 CA certificates."""
+    if len(pem) > MAX_AUTHORITIES_BYTES:
+        raise ValueError(f"the set of authorities is larger than {MAX_AUTHORITIES_BYTES} bytes")
+    found = x509.load_pem_x509_certificates(pem)
+    if not 1 <= len(found) <= MAX_AUTHORITIES:
+        raise ValueError(f"the set of authorities has {len(found)} certificates")
+    for certificate in found:
+        try:
+            constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        except x509.ExtensionNotFound:
+            raise ValueError("a certificate in the set of authorities is not an authority") from None
+        if not constraints.ca or not isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
+            raise ValueError("a certificate in the set of authorities is not an authority")
+    return found
+
+
+class IdentityRecord(msgspec.Struct, frozen=True):
+    """Content of identity.json."""
+
+    fleet_id: str
+    fleet_name: str
+    device_id: DeviceId
+    urls: list[str]
+    stem: str
+    key_protection: Protection
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A usable identity: key and certificate fit each other. `not_after_s` is the certificate's end (Unix time)."""
+
+    folder: Path
+    record: IdentityRecord
+    certificate: x509.Certificate
+    authorities_pem: bytes
+    passphrase: Passphrase = field(repr=False)
+
+    @property
+    def device_id(self) -> DeviceId:
+        return self.record.device_id
+
+    @property
+    def fleet_id(self) -> str:
+        return self.record.fleet_id
+
+    @property
+    def urls(self) -> list[str]:
+        return self.record.urls
+
+    @property
+    def key_protection(self) -> Protection:
+        return self.record.key_protection
+
+    @property
+    def not_after_s(self) -> float:
+        return self.certificate.not_valid_after_utc.timestamp()
+
+    @property
+    def server_hostname(self) -> str:
+        return server_hostname(self.record.fleet_id)
+
+
+@dataclass(frozen=True)
+class DeviceKey:
+    """A private key on disk, not yet (or no longer) part of an identity."""
+
+    folder: Path
+    stem: str
+    key: ec.EllipticCurvePrivateKey = field(repr=False)
+    passphrase: Passphrase = field(repr=False)
+
+    @property
+    def spki_sha256(self) -> bytes:
+        return spki_sha256(self.key.public_key())
+
+
+def create_key(folder: Path, keystore: Keystore) -> DeviceKey:
+    """Make a new P-256 key and save it, encrypted. Raises OSError. Blocks (keyring, disk)."""
+    ensure_private_folder(folder)
+    stem = f"key-{secrets.token_hex(4)}"
+    passphrase = keystore.create(folder / f"{stem}.passphrase.json")
+    key = ec.generate_private_key(ec.SECP256R1())
+    encryption = BestAvailableEncryption(passphrase.value.encode())
+    write_private(folder / f"{stem}.pem", key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    return DeviceKey(folder, stem, key, passphrase)
+
+
+def load_key(folder: Path, stem: str, keystore: Keystore) -> DeviceKey:
+    """Open a saved key. Raises IdentityMissing, IdentityUnreadable or KeyLocked. Blocks (keyring, disk)."""
+    if not _STEM.fullmatch(stem):
+        raise IdentityUnreadable(f"{folder} names a key that cannot be one; {_AGAIN}.")
+    passphrase = keystore.read(folder / f"{stem}.passphrase.json")
+    path = folder / f"{stem}.pem"
+    try:
+        key = load_pem_private_key(path.read_bytes(), passphrase.value.encode())
+    except FileNotFoundError:
+        raise IdentityMissing(f"{path} does not exist; enrol this PC with an invite.") from None
+    except (ValueError, TypeError, OSError):
+        raise IdentityUnreadable(f"{path} is damaged or its passphrase does not open it; {_AGAIN}.") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise IdentityUnreadable(f"{path} is not the kind of key Fallow uses; {_AGAIN}.")
+    return DeviceKey(folder, stem, key, passphrase)
+
+
+def forget_key(folder: Path, stem: str, keystore: Keystore) -> None:
+    """Delete a key, its passphrase and its certificate. Missing files are fine."""
+    keystore.forget(folder / f"{stem}.passphrase.json")
+    for suffix in (".pem", ".crt.pem"):
+        (folder / f"{stem}{suffix}").unlink(missing_ok=True)
+
+
+def save_identity(
+    key: DeviceKey,
+    *,
+    fleet_id: str,
+    fleet_name: str,
+    device_id: DeviceId,
+    urls: list[str],
+    certificate_pem: bytes,
+    authorities_pem: bytes,
+) -> Identity:
+    """Make `key` with its certificate this folder's identity; the former one stays in force until the last write.
+
+    Raises IdentityUnreadable if certificate, key and names do not fit, OSError if the folder cannot be written.
+    """
+    record = IdentityRecord(fleet_id, fleet_name, device_id, urls, key.stem, key.passphrase.protection)
+    certificate = _checked_certificate(certificate_pem, key, record)
+    read_authorities(authorities_pem)
+    write_private(key.folder / f"{key.stem}.crt.pem", certificate_pem)
+    write_private(key.folder / "authorities.pem", authorities_pem)
+    write_private(key.folder / "identity.json", msgspec.json.format(msgspec.json.encode(record)))
+    return Identity(key.folder, record, certificate, authorities_pem, key.passphrase)
+
+
+def load_identity(folder: Path, keystore: Keystore) -> Identity:
+    """Read and check an identity.
+
+    Raises IdentityMissing (not enrolled), IdentityUnreadable (damaged files) or KeyLocked. Blocks (keyring, disk).
+    """
+    record = _read_record(folder / "identity.json")
+    try:
+        key = load_key(folder, record.stem, keystore)
+        certificate_pem = (folder / f"{record.stem}.crt.pem").read_bytes()
+        authorities_pem = (folder / "authorities.pem").read_bytes()
+        read_authorities(authorities_pem)
+        certificate = _checked_certificate(certificate_pem, key, record)
+    except (IdentityMissing, OSError, ValueError) as error:
+        raise IdentityUnreadable(f"The identity in {folder} is incomplete or damaged ({error}); {_AGAIN}.") from None
+    return Identity(folder, record, certificate, authorities_pem, key.passphrase)
+
+
+def _read_record(path: Path) -> IdentityRecord:
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=IdentityRecord)
+    except FileNotFoundError:
+        raise IdentityMissing("This PC is not enrolled; ask your administrator for an invite.") from None
+    except (msgspec.MsgspecError, OSError) as error:
+        raise IdentityUnreadable(f"{path} cannot be read ({type(error).__name__}); {_AGAIN}.") from None
+    if record.version != 1:
+        raise IdentityUnreadable(f"{path} was written by a newer Fallow; update Fallow on this PC.")
+    if not FLEET_ID.fullmatch(record.fleet_id):
+        raise IdentityUnreadable(f"{path} names a fleet that cannot be one; {_AGAIN}.")
+    return record
+
+
+def _checked_certificate(pem: bytes, key: DeviceKey, record: IdentityRecord) -> x509.Certificate:
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except (ValueError, x509.ExtensionNotFound):
+        raise IdentityUnreadable(f"The certificate of this PC is damaged; {_AGAIN}.") from None
+    if certificate.public_key() != key.key.public_key():
+        raise IdentityUnreadable(f"The certificate of this PC belongs to another key; {_AGAIN}.")
+    if uris != [device_uri(record.fleet_id, record.device_id)]:
+        raise IdentityUnreadable(f"The certificate of this PC names another device or fleet; {_AGAIN}.")
+    return certificate
+
+
+def client_context(identity: Identity) -> ssl.SSLContext:
+    """TLS for every link to the console: TLS 1.3, both sides verified, only the fleet's own authorities.
+
+    Connect with `server_hostname=identity.server_hostname`. Raises IdentityUnreadable. Reads files: call it once per
+    identity, not per connection.
+    """
+    context = server_verifying_context(identity.authorities_pem)
+    stem = identity.folder / identity.record.stem
+    try:
+        context.load_cert_chain(f"{stem}.crt.pem", f"{stem}.pem", password=lambda: identity.passphrase.value)
+    except (ssl.SSLError, OSError):
+        raise IdentityUnreadable(f"Key and certificate in {identity.folder} do not open; {_AGAIN}.") from None
+    return context
+
+
+def server_verifying_context(authorities_pem: bytes) -> ssl.SSLContext:
+    """TLS that trusts only a console of this fleet and shows no certificate of its own (enrolment, diagnosis)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # CERT_REQUIRED and check_hostname are its defaults
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
+    context.load_verify_locations(cadata=authorities_pem.decode("ascii"))
+    return context

@@ -1,0 +1,237 @@
+"""Passphrases of private keys: in the operating system's keyring, else in a file that says so.
+
+A private key is an encrypted PKCS#8 file; only its passphrase (44 characters) lives here. Windows limits a keyring
+entry to 2560 bytes, and Python's `ssl` loads keys from paths only: so the key itself is never the entry. Beside each
+key lies a small `passphrase` file that tells where the passphrase is: the name of a keyring entry, or, where no
+keyring can be used, the passphrase itself. The latter is reported as protection `file`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import os
+import queue
+import secrets
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from keyring.backend import KeyringBackend
+
+from agent.link.errors import IdentityMissing, IdentityUnreadable, KeyLocked
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+Protection = Literal["keyring", "file"]
+DEADLINE_S = 10.0
+"""A keyring may wait for an unlock prompt that nobody sees."""
+
+_USER = "key"
+_MAX_FILE_BYTES = 4096
+
+
+class Passphrase:
+    """A passphrase and where it is kept. Never shows its value in a representation."""
+
+    __slots__ = ("protection", "value")
+
+    def __init__(self, value: str, protection: Protection) -> None:
+        self.value = value
+        self.protection: Protection = protection
+
+    def __repr__(self) -> str:
+        return f"Passphrase(protection={self.protection!r})"
+
+
+class _Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Content of a passphrase file."""
+
+    protection: Protection
+    service: str = ""
+    passphrase: str = ""
+
+
+def ensure_private_folder(folder: Path) -> None:
+    """Create `folder` for this user alone (0700); an existing one is narrowed."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.chmod(0o700)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` at once, readable by this user alone (0600); its folder must exist.
+
+    Raises OSError; the former content is then untouched.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mkstemp creates with 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def system_keyring() -> KeyringBackend | None:
+    """Return this PC's keyring, or None. Call it off the event loop: it may talk to D-Bus.
+
+    Only the operating system's own backends count, constructed directly: what an environment variable or a
+    keyringrc names (plain text files, say) is not taken.
+    """
+    for backend in _system_backends():
+        if backend.viable:
+            found = backend()
+            if sys.platform == "win32":
+                # The default roams with the user's profile to other PCs; an identity belongs to one.
+                found.persist = "local machine"  # type: ignore[attr-defined]
+            return found
+    return None
+
+
+def _system_backends() -> list[type[KeyringBackend]]:
+    if sys.platform == "win32":
+        from keyring.backends.Windows import WinVaultKeyring
+
+        return [WinVaultKeyring]
+    if sys.platform == "darwin":
+        from keyring.backends.macOS import Keyring as MacKeyring
+
+        return [MacKeyring]
+    from keyring.backends.kwallet import DBusKeyring
+    from keyring.backends.SecretService import Keyring as SecretServiceKeyring
+
+    return [SecretServiceKeyring, DBusKeyring]
+
+
+class Keystore:
+    """Creates and reads passphrases. Every call may block up to `deadline_s` times two: not for the event loop.
+
+    `label` appears in the keyring's own window (`fallow/<label>/...`). `find_backend` is asked once, inside the
+    deadline; None (or a backend that fails while creating) means files.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        *,
+        find_backend: Callable[[], KeyringBackend | None] = system_keyring,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._label = label
+        self._find_backend = find_backend
+        self._deadline_s = deadline_s
+
+    @classmethod
+    def files_only(cls, label: str) -> Keystore:
+        """A keystore that never asks a keyring (services without a session, tests)."""
+        return cls(label, find_backend=lambda: None)
+
+    def create(self, path: Path) -> Passphrase:
+        """Make a new passphrase and remember at `path` where it is. Raises OSError if `path` cannot be written."""
+        value = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+        # One service name per entry: Windows renames entries, not atomically, when two users share a service.
+        service = f"fallow/{self._label}/{secrets.token_hex(8)}"
+        kept = self._store(service, value)
+        place = _Place("keyring", service=service) if kept else _Place("file", passphrase=value)
+        write_private(path, msgspec.json.encode(place))
+        return Passphrase(value, place.protection)
+
+    def read(self, path: Path) -> Passphrase:
+        """Return the passphrase remembered at `path`.
+
+        Raises IdentityMissing (no such file), IdentityUnreadable (damaged, or the keyring lost the entry) or
+        KeyLocked (the keyring did not answer in time, or refused).
+        """
+        place = _read_place(path)
+        if place.protection == "file":
+            return Passphrase(place.passphrase, "file")
+        try:
+            value = self._within_deadline(lambda: self._backend().get_password(place.service, _USER))
+        except _NoKeyringError as error:
+            raise KeyLocked(
+                f"The keyring that holds this PC's key passphrase cannot be used ({error}); unlock it or log in to "
+                "the desktop, then start again."
+            ) from None
+        if not value:
+            raise IdentityUnreadable(
+                f"The keyring no longer holds the entry {place.service}; enrol this PC again with a new invite."
+            )
+        return Passphrase(value, "keyring")
+
+    def forget(self, path: Path) -> None:
+        """Remove the passphrase remembered at `path`, as far as the keyring lets; never raises for a missing one."""
+        with contextlib.suppress(IdentityMissing, IdentityUnreadable, _NoKeyringError):
+            place = _read_place(path)
+            if place.protection == "keyring":
+                self._within_deadline(lambda: self._backend().delete_password(place.service, _USER))
+        path.unlink(missing_ok=True)
+
+    def _store(self, service: str, value: str) -> bool:
+        def store_and_check() -> bool:
+            backend = self._backend()
+            backend.set_password(service, _USER, value)
+            return backend.get_password(service, _USER) == value
+
+        try:
+            if self._within_deadline(store_and_check):
+                return True
+            reason = "it returned another value than it was given"
+        except _NoKeyringError as error:
+            reason = str(error)
+        _log.info("The key's passphrase goes to a file, because the keyring cannot be used: %s", reason)
+        return False
+
+    def _backend(self) -> KeyringBackend:
+        backend = self._find_backend()
+        if backend is None:
+            raise _NoKeyringError("this PC has none")
+        return backend
+
+    def _within_deadline(self, call: Callable[[], _T]) -> _T:
+        """Run `call` in a thread of its own, left behind if it hangs. Raises _NoKeyringError."""
+        answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                answers.put((call(), None))
+            except Exception as error:  # noqa: BLE001 - thread edge: each backend has its own exceptions
+                answers.put((None, error))
+
+        threading.Thread(target=run, name="fallow-keyring", daemon=True).start()
+        try:
+            answer, error = answers.get(timeout=self._deadline_s)
+        except queue.Empty:
+            raise _NoKeyringError(f"it did not answer within {self._deadline_s:g} s") from None
+        if isinstance(error, _NoKeyringError):
+            raise error
+        if error is not None:
+            # The text of a backend's exception is not repeated: it might quote what it was given.
+            raise _NoKeyringError(f"it failed with {type(error).__name__}") from None
+        return answer  # type: ignore[no-any-return]
+
+
+class _NoKeyringError(Exception):
+    """The keyring cannot be used now; the text is a clause, not a sentence."""
+
+
+def _read_place(path: Path) -> _Place:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise IdentityUnreadable(f"{path} is damaged; enrol this PC again with a new invite.")
+        return msgspec.json.decode(path.read_bytes(), type=_Place)
+    except FileNotFoundError:
+        raise IdentityMissing(f"{path} does not exist; enrol this PC with an invite.") from None
+    except (msgspec.MsgspecError, OSError) as error:
+        raise IdentityUnreadable(
+            f"{path} cannot be read ({type(error).__name__}); enrol this PC again with a new invite."
+        ) from None

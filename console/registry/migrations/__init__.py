@@ -1,0 +1,1 @@
+"""Schema upgrades of the registry, run by `console.registry.database` when it opens one."""

@@ -1,0 +1,138 @@
+"""Tables of the registry. Only this package sees them; callers get the frozen records of `records.py`.
+
+Times are Unix seconds (float). Ids are text. JSON columns hold what the code never queries by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, MetaData, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+NAMING = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """Named constraints, so that later migrations can refer to them on every database."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON}  # noqa: RUF012 - the attribute SQLAlchemy asks for
+
+
+class InviteRow(Base):
+    """An invite. Only the hash of its secret is kept."""
+
+    __tablename__ = "invites"
+
+    token_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    secret_sha256: Mapped[bytes] = mapped_column(LargeBinary(32))
+    approve: Mapped[str] = mapped_column(String(8))
+    max_uses: Mapped[int]
+    hint: Mapped[str] = mapped_column(String(200))
+    created_s: Mapped[float]
+    created_by: Mapped[str] = mapped_column(String(200))
+    expires_s: Mapped[float]
+    revoked_s: Mapped[float | None]
+
+
+class InviteUseRow(Base):
+    """One use of an invite: a distinct public key."""
+
+    __tablename__ = "invite_uses"
+
+    token_id: Mapped[str] = mapped_column(ForeignKey("invites.token_id"), primary_key=True)
+    spki_sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    used_s: Mapped[float]
+    source: Mapped[str] = mapped_column(String(200))
+
+
+class DeviceRow(Base):
+    """A PC, bound to one public key."""
+
+    __tablename__ = "devices"
+
+    device_id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    spki_sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    reason: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(String(200))
+    facts: Mapped[dict[str, Any]]
+    device_code: Mapped[str] = mapped_column(String(16))
+    key_protection: Mapped[str] = mapped_column(String(16))
+    csr: Mapped[bytes] = mapped_column(LargeBinary)
+    token_id: Mapped[str | None] = mapped_column(ForeignKey("invites.token_id"))
+    generation: Mapped[int]
+    created_s: Mapped[float]
+    approved_s: Mapped[float | None]
+    seen_s: Mapped[float | None]
+
+
+class CertificateRow(Base):
+    """A certificate the authority has issued to a device."""
+
+    __tablename__ = "certificates"
+
+    serial: Mapped[str] = mapped_column(String(48), primary_key=True)
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.device_id"), index=True)
+    pem: Mapped[bytes] = mapped_column(LargeBinary)
+    issued_s: Mapped[float]
+    not_after_s: Mapped[float]
+
+
+class ApiKeyRow(Base):
+    """An API key. Only the hash of the whole key is kept."""
+
+    __tablename__ = "api_keys"
+
+    key_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    key_sha256: Mapped[bytes] = mapped_column(LargeBinary(32))
+    name: Mapped[str] = mapped_column(String(200))
+    scopes: Mapped[list[str]]
+    created_s: Mapped[float]
+    expires_s: Mapped[float | None]
+    revoked_s: Mapped[float | None]
+
+
+class LibraryRow(Base):
+    """A layer library the console can serve units from."""
+
+    __tablename__ = "libraries"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    model_id: Mapped[str] = mapped_column(String(400), index=True)
+    folder: Mapped[str] = mapped_column(Text)
+    added_s: Mapped[float]
+
+
+class DeploymentRow(Base):
+    """A model that should be served, with its last plan."""
+
+    __tablename__ = "deployments"
+
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    library_digest: Mapped[str] = mapped_column(ForeignKey("libraries.digest"))
+    settings: Mapped[dict[str, Any]]
+    plan: Mapped[dict[str, Any] | None]
+    epoch: Mapped[int]
+    updated_s: Mapped[float]
+
+
+class AuditRow(Base):
+    """One change: who, what, to what, from where. Never prompt text, never a secret."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("ix_audit_at_s", "at_s"),)
+
+    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    at_s: Mapped[float]
+    actor: Mapped[str] = mapped_column(String(200))
+    action: Mapped[str] = mapped_column(String(64))
+    target: Mapped[str] = mapped_column(String(400))
+    source: Mapped[str] = mapped_column(String(200))
+    detail: Mapped[dict[str, Any]]

@@ -1,0 +1,53 @@
+"""The registry: one database with everything the console remembers.
+
+    registry = Registry.open(folder / "registry.sqlite3")
+    registry.invites.create(...)      registry.devices.by_state(...)      registry.keys.authenticate(...)
+
+Methods are synchronous and take well under a millisecond on SQLite; they may be called from any thread. Each change
+and its audit entry are one transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from console.registry.audit import Audit
+from console.registry.database import Database
+from console.registry.devices import Devices
+from console.registry.invites import Invites
+from console.registry.keys import ApiKeys
+from console.registry.libraries import Deployments, Libraries
+
+
+class Registry:
+    """The parts of the registry, over one database. `now` is the clock (Unix seconds)."""
+
+    def __init__(self, database: Database, now: Callable[[], float]) -> None:
+        self._database = database
+        self.audit = Audit(database, now)
+        self.devices = Devices(database, now)
+        self.invites = Invites(database, now)
+        self.keys = ApiKeys(database, now)
+        self.libraries = Libraries(database, now)
+        self.deployments = Deployments(database, now)
+
+    @classmethod
+    def open(cls, where: str | Path, *, now: Callable[[], float] = time.time) -> Self:
+        """Open (or create) the registry: an SQLite path or a SQLAlchemy URL. Upgrades older schemas, after a copy.
+
+        Raises RegistryTooNew if a newer console wrote it, RegistryUnreadable if it cannot be opened.
+        """
+        return cls(Database.open(where, now()), now)
+
+    def close(self) -> None:
+        """Close every connection; the registry cannot be used afterwards."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
