@@ -1,0 +1,89 @@
+"""One answer on its way to whoever asked: tokens in, events out. Lives on the service's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from console.pipeline.scheduler import Outcome
+from console.pipeline.text import StopHolder, TextStream
+from console.pipeline.types import Event, Failed, Finished, FinishReason, GenerationRequest, Text, Timings, Usage
+
+
+class Clock(Protocol):
+    """Seconds of a monotonic clock."""
+
+    def __call__(self) -> float: ...
+
+
+class Answer:
+    """Turns the outcomes of one stream into Text events and exactly one Finished or Failed."""
+
+    def __init__(self, request: GenerationRequest, text: TextStream, eos: frozenset[int], clock: Clock) -> None:
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.ended = False
+        self._prompt_tokens = len(request.prompt_ids)
+        self._text = text
+        self._stops = StopHolder(request.stop)
+        self._eos = eos
+        self._clock = clock
+        self._held_ids: list[int] = []
+        self._completion_tokens = 0
+        self._accepted_s = clock()
+        self._started_s: float | None = None
+        self._first_token_s: float | None = None
+
+    def start(self) -> None:
+        """Note that the stream left the queue."""
+        if self._started_s is None:
+            self._started_s = self._clock()
+
+    def push(self, outcome: Outcome, came_s: float) -> bool:
+        """Take new tokens, sampled at `came_s`. True when a stop string ended the answer: cancel the stream then."""
+        if self.ended:
+            return False
+        if self._first_token_s is None:
+            self._first_token_s = came_s
+        pieces = []
+        for token in outcome.ids:
+            self._completion_tokens += 1
+            # The EOS token is counted, but it is no part of the answer.
+            if outcome.finish == "stop" and token in self._eos:
+                break
+            self._held_ids.append(token)
+            pieces.append(self._stops.push(self._text.push(token)))
+            if self._stops.stopped:
+                break
+        if outcome.finish and not self._stops.stopped:
+            pieces.append(self._stops.push(self._text.flush()) + self._stops.flush())
+        ended_by_text = self._stops.stopped
+        ends = ended_by_text or outcome.finish is not None
+        self._emit("".join(pieces), with_silent_ids=ends and not ended_by_text)
+        if ended_by_text:
+            self._finish("stop")
+        elif outcome.finish:
+            self._finish(outcome.finish)
+        return ended_by_text and outcome.finish is None
+
+    def fail(self, code: str, message: str, *, retryable: bool = True) -> None:
+        """End with an error; text that was held back is delivered first."""
+        if not self.ended:
+            self._emit(self._stops.push(self._text.flush()) + self._stops.flush(), with_silent_ids=False)
+            self.ended = True
+            self.events.put_nowait(Failed(code, message, retryable))
+
+    def _emit(self, text: str, *, with_silent_ids: bool) -> None:
+        if text or (with_silent_ids and self._held_ids):
+            self.events.put_nowait(Text(text, self._held_ids))
+            self._held_ids = []
+
+    def _finish(self, reason: FinishReason) -> None:
+        self.ended = True
+        now_s = self._clock()
+        timings = Timings(
+            queue_ms=1000 * ((self._started_s or now_s) - self._accepted_s),
+            first_token_ms=1000 * ((self._first_token_s or now_s) - self._accepted_s),
+            total_ms=1000 * (now_s - self._accepted_s),
+        )
+        usage = Usage(self._prompt_tokens, self._completion_tokens)
+        self.events.put_nowait(Finished(reason, usage, timings))

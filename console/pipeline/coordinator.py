@@ -1,0 +1,333 @@
+"""The shell around the scheduler: frames in and out, answers to whoever asked. All on the service's event loop.
+
+When tokens come back the next step leaves first; text is made from them afterwards, so the stages never wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from agent.link.frames import Frame, FrameType, encode
+from agent.stage.types import Epoch, Nack, PipelineId, StepTable, StreamId
+from console.pipeline.answers import Answer, Clock
+from console.pipeline.errors import PromptError, QueueFull
+from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines, Flight, Sent
+from console.pipeline.meters import RateMeter, StepMeter
+from console.pipeline.outbox import Outbox
+from console.pipeline.scheduler import Limits, Outcome, Scheduler
+from console.pipeline.tokens import TextCodec
+from console.pipeline.types import (
+    Event,
+    Failed,
+    GenerationRequest,
+    PipelineStatus,
+    Readiness,
+    StageInfo,
+    Text,
+)
+
+log = logging.getLogger(__name__)
+
+PROBE_KEY = "readiness probe"
+_encode_table = msgspec.msgpack.Encoder().encode
+_decode_table = msgspec.msgpack.Decoder(StepTable).decode
+_decode_nack = msgspec.msgpack.Decoder(Nack).decode
+
+
+class Coordinator:
+    """Runs one pipeline of one plan epoch. Implements `Generator`.
+
+    `submit` hands a frame to the link of stage 0, in order; it may return an awaitable. Whoever owns the links calls
+    `on_frame` for every TOKENS and NACK of this pipeline, and `stage_lost` when a stage's link or child is gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        model_id: str,
+        context_tokens: int,
+        kv_tokens: int,
+        streams: int,
+        stages: Sequence[StageInfo],
+        tokenizer: TextCodec,
+        submit: Callable[[bytes], Awaitable[None] | None],
+        pipeline: PipelineId,
+        epoch: Epoch,
+        deadlines: Deadlines = DEFAULT_DEADLINES,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        """`kv_tokens` is the smallest cache of all stages; `streams` how many may run at once."""
+        self.model_id = model_id
+        self.epoch = epoch
+        self._stages = list(stages)
+        self._tokenizer = tokenizer
+        self._pipeline = pipeline
+        self._clock = clock
+        self._scheduler = Scheduler(Limits(len(self._stages), kv_tokens, context_tokens, streams))
+        self.context_tokens = self._scheduler.limits.stream_tokens
+        self._answers: dict[StreamId, Answer] = {}
+        self._flight = Flight(deadlines)
+        self._outbox = Outbox(submit, self._link_failed)
+        self._meter = StepMeter(len(self._stages))
+        self._rate = RateMeter()
+        self._dropped_replies = 0
+        self._last_token_s: float | None = None
+        self._lost_reason = ""
+        self._watch: asyncio.TimerHandle | None = None
+        self._probing = asyncio.Lock()
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Apply the chat template and tokenize. Raises PromptError."""
+        return self._tokenizer.encode_chat(messages)
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+        """Yield Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
+
+        Raises PromptError or ContextExceeded before the first event.
+        """
+        if self._lost_reason:
+            yield Failed("not_ready", self._not_ready())
+            return
+        try:
+            stream, answer = self._start(request)
+        except QueueFull as error:
+            yield Failed("overloaded", str(error))
+            return
+        try:
+            while True:
+                event = await answer.events.get()
+                yield event
+                if not isinstance(event, Text):
+                    return
+        finally:
+            self._end(stream)
+
+    def queue_position(self, stream: StreamId) -> int:
+        """Say how many streams are admitted before this one."""
+        return self._scheduler.position(stream)
+
+    def history(self, stream: StreamId) -> list[int]:
+        """Return every token id of a live stream, prompt first. Raises KeyError."""
+        return self._scheduler.history(stream)
+
+    def on_frame(self, frame: Frame) -> None:
+        """Take a TOKENS or NACK frame; everything stale, repeated, out of order or malformed is dropped and counted."""
+        if frame.pipeline != self._pipeline or frame.epoch != self.epoch or self._lost_reason:
+            self._drop(frame, "it belongs to another plan")
+        elif frame.type is FrameType.TOKENS:
+            self._on_tokens(frame)
+        elif frame.type is FrameType.NACK:
+            self._on_nack(frame)
+        else:
+            self._drop(frame, "no such frame comes from a stage")
+
+    def stage_lost(self, reason: str) -> None:
+        """A PC of this pipeline is gone: every stream fails at once and the pipeline is not ready any more.
+
+        `reason` is a sentence that names the PC. Safe to call twice.
+        """
+        self._fail_all("stage_lost", reason)
+
+    def status(self) -> PipelineStatus:
+        """Tell what the pipeline does now."""
+        now_s = self._clock()
+        return PipelineStatus(
+            stages=self._meter.stages(self._stages),
+            ready=not self._lost_reason and self._last_token_s is not None,
+            reason=self._lost_reason,
+            last_token_age_s=self._age_s(now_s),
+            tokens_per_second=self._rate.rate(now_s),
+            overhead_ms_per_hop=self._meter.overhead_ms_per_hop,
+            streams_running=self._scheduler.running,
+            streams_waiting=self._scheduler.waiting,
+            steps_in_flight=self._scheduler.in_flight,
+            dropped_replies=self._dropped_replies,
+        )
+
+    async def ready(self, max_age_s: float = 5.0) -> Readiness:
+        """Tell whether a token goes through all stages: one that did so lately, else a probe that is sent now.
+
+        Never raises for a pipeline that does not work; a probe without an answer ends by the step deadline.
+        """
+        async with self._probing:
+            if not self._lost_reason and not 0 <= self._age_s(self._clock()) <= max_age_s:
+                await self._probe()
+        age_s = self._age_s(self._clock())
+        ready = not self._lost_reason and 0 <= age_s <= max_age_s
+        return Readiness(ready, age_s, "" if ready else self._lost_reason or "A probe token got no answer.")
+
+    async def close(self) -> None:
+        """End every stream and stop the timers; the caller unloads the stages. Safe to call twice."""
+        self._fail_all("not_ready", "The model was taken down.")
+        await self._outbox.close()
+
+    async def _probe(self) -> None:
+        request = GenerationRequest([self._tokenizer.probe_id], 1, ignore_eos=True, key_id=PROBE_KEY)
+        events = self.generate(request)
+        try:
+            async for event in events:
+                if isinstance(event, Failed):
+                    log.info("The readiness probe of %s failed: %s", self.model_id, event.message)
+        finally:
+            await events.aclose()
+
+    def _start(self, request: GenerationRequest) -> tuple[StreamId, Answer]:
+        highest = max(request.prompt_ids, default=0)
+        if min(request.prompt_ids, default=0) < 0 or highest >= self._tokenizer.vocab_size:
+            raise PromptError(f"The prompt holds a token id outside of 0..{self._tokenizer.vocab_size - 1}.")
+        eos = frozenset() if request.ignore_eos else self._tokenizer.eos_ids
+        stream = self._scheduler.add(
+            request.prompt_ids, request.max_tokens, sampling=request.sampling, eos=eos, key=request.key_id
+        )
+        answer = Answer(request, self._tokenizer.text_stream(), eos, self._clock)
+        self._answers[stream] = answer
+        self._pump()
+        return stream, answer
+
+    def _end(self, stream: StreamId) -> None:
+        self._answers.pop(stream, None)
+        if self._scheduler.cancel(stream):
+            self._pump()
+
+    def _pump(self) -> None:
+        """Send every step that may leave now."""
+        while (step := self._scheduler.schedule()) is not None:
+            tensor = np.array(step.tokens, np.int64) if step.tokens else None
+            frame = Frame(
+                type=FrameType.STEP,
+                pipeline=self._pipeline,
+                epoch=self.epoch,
+                step=step.id,
+                sequence=step.id & 0xFFFFFFFF,
+                stage=0,
+                table=_encode_table(StepTable(step.rows, step.release)),
+                tensor=tensor,
+            )
+            self._flight.add(step, self._clock())
+            self._outbox.send(encode(frame))
+            for row in step.rows:
+                if row.first == 0 and (answer := self._answers.get(row.stream)):
+                    answer.start()
+        if self._flight and self._watch is None:
+            self._arm()
+
+    def _on_tokens(self, frame: Frame) -> None:
+        wants = self._scheduler.expects(frame.step)
+        if wants is None or frame.sequence != frame.step & 0xFFFFFFFF:
+            self._drop(frame, "no such step is expected next")
+            return
+        ids, table = self._ids(frame), self._table(frame)
+        if table is None or ids is None or len(ids) != wants:
+            self._drop(frame, "it does not answer its step")
+            self._fail_step(frame.step, f"{self._name(-1)} answered a step with something else than its tokens.")
+            return
+        outcomes = self._scheduler.update(frame.step, ids)
+        now_s = self._clock()
+        sent = self._flight.remove(frame.step, now_s)
+        self._pump()
+        asyncio.get_running_loop().call_soon(self._deliver, outcomes, now_s)
+        if sent is not None:
+            self._measure(sent, table, now_s, len(ids))
+
+    def _ids(self, frame: Frame) -> list[int] | None:
+        if frame.tensor is None:
+            return []
+        if frame.tensor.dtype != np.int32:
+            return None
+        ids: list[int] = frame.tensor.reshape(-1).tolist()
+        return ids if all(0 <= token < self._tokenizer.vocab_size for token in ids) else None
+
+    def _table(self, frame: Frame) -> StepTable | None:
+        try:
+            table = _decode_table(frame.table)
+        except msgspec.MsgspecError:
+            return None
+        return table if len(table.timings) == len(self._stages) else None
+
+    def _measure(self, sent: Sent, table: StepTable, now_s: float, tokens: int) -> None:
+        if tokens:
+            self._last_token_s = now_s
+            self._rate.add(now_s, tokens)
+        if sent.step.decodes_only:
+            self._meter.add(table.timings, len(sent.step.rows), now_s - sent.at_s, alone=sent.alone)
+
+    def _deliver(self, outcomes: list[Outcome], came_s: float) -> None:
+        stopped = False
+        for outcome in outcomes:
+            answer = self._answers.get(outcome.stream)
+            if answer is not None and answer.push(outcome, came_s):
+                stopped = self._scheduler.cancel(outcome.stream) or stopped
+        if stopped:
+            self._pump()
+
+    def _on_nack(self, frame: Frame) -> None:
+        try:
+            nack = _decode_nack(frame.table)
+        except msgspec.MsgspecError:
+            self._drop(frame, "its reason cannot be read")
+            return
+        if frame.step not in self._flight:
+            self._drop(frame, "no such step is in flight")
+        elif nack.code in {"gone", "stale"}:
+            self._fail_all("stage_lost", f"{self._name(nack.stage)} cannot go on: {nack.message}")
+        else:
+            self._fail_step(frame.step, f"{self._name(nack.stage)} could not run a step ({nack.code}): {nack.message}")
+
+    def _fail_step(self, step_id: int, message: str) -> None:
+        log.warning("%s", message)
+        self._flight.remove(step_id, self._clock())
+        for stream in self._scheduler.fail_step(step_id):
+            if answer := self._answers.get(stream):
+                answer.fail("stage_failed", message)
+        self._pump()
+
+    def _fail_all(self, code: str, reason: str) -> None:
+        if self._lost_reason:
+            return
+        self._lost_reason = reason
+        self._scheduler.fail_all()
+        self._flight.clear()
+        self._outbox.clear()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        for answer in self._answers.values():
+            answer.fail(code, reason)
+
+    def _link_failed(self, error: Exception) -> None:
+        self.stage_lost(f"{self._name(0)} cannot be reached: {error}")
+
+    def _arm(self) -> None:
+        left_s = self._flight.left_s(self._clock())
+        if left_s <= 0:
+            self.stage_lost(
+                f"No stage of {self.model_id} answered for {self._flight.allowed_s:.0f} s"
+                f" (PCs: {', '.join(stage.device_name for stage in self._stages)})."
+            )
+            return
+        self._watch = asyncio.get_running_loop().call_later(left_s, self._watched)
+
+    def _watched(self) -> None:
+        self._watch = None
+        if self._flight:
+            self._arm()
+
+    def _drop(self, frame: Frame, why: str) -> None:
+        self._dropped_replies += 1
+        log.debug("Dropped a %s frame of step %d: %s", frame.type.name, frame.step, why)
+
+    def _name(self, stage: int) -> str:
+        known = -1 <= stage < len(self._stages)
+        return f"{self._stages[stage].device_name} (stage {stage % len(self._stages)})" if known else f"Stage {stage}"
+
+    def _not_ready(self) -> str:
+        return f"{self.model_id} is not ready: {self._lost_reason}"
+
+    def _age_s(self, now_s: float) -> float:
+        return -1.0 if self._last_token_s is None else now_s - self._last_token_s

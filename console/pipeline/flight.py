@@ -1,0 +1,73 @@
+"""The steps on their way: when each left, whether it had company, and until when it must be answered. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from console.pipeline.scheduler import Step
+
+
+class Deadlines(NamedTuple):
+    """A step must be answered within `step_s` of the last progress, and `token_s` more for each of its tokens.
+
+    A long prefill is slow but not stuck, so its deadline grows with its size.
+    """
+
+    step_s: float = 30.0
+    token_s: float = 0.1
+
+
+DEFAULT_DEADLINES = Deadlines()
+
+
+class Sent(NamedTuple):
+    """A step in flight; `alone` until another one left while it was on its way, or if one was before it."""
+
+    step: Step
+    at_s: float
+    alone: bool
+
+
+class Flight:
+    """Steps in the order they left, which is the order they are answered in."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._sent: dict[int, Sent] = {}
+        self._progress_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def __contains__(self, step_id: int) -> bool:
+        return step_id in self._sent
+
+    def add(self, step: Step, now_s: float) -> None:
+        """Note that a step leaves now."""
+        alone = not self._sent
+        for step_id, other in self._sent.items():
+            self._sent[step_id] = other._replace(alone=False)
+        if alone:
+            self._progress_s = now_s
+        self._sent[step.id] = Sent(step, now_s, alone)
+
+    def remove(self, step_id: int, now_s: float) -> Sent | None:
+        """Note that a step was answered or given up: that is progress."""
+        self._progress_s = now_s
+        return self._sent.pop(step_id, None)
+
+    def clear(self) -> None:
+        """Forget everything: the stages are gone."""
+        self._sent.clear()
+
+    @property
+    def allowed_s(self) -> float:
+        """How long the oldest step may take without progress; 0 when nothing is on its way."""
+        oldest = next(iter(self._sent.values()), None)
+        if oldest is None:
+            return 0.0
+        return self._deadlines.step_s + self._deadlines.token_s * len(oldest.step.tokens)
+
+    def left_s(self, now_s: float) -> float:
+        """How much of that is left; one timer is enough, because steps are answered in order."""
+        return self._progress_s + self.allowed_s - now_s
