@@ -47,9 +47,19 @@ def client_settings(path: str) -> dict[str, Any]:
     return {**_COMMON, **_BY_PATH[path], "proxy": None, "user_agent_header": None}
 
 
-def link_settings(path: str) -> dict[str, Any]:
-    """Return the settings that both sides of a path share (sizes, queues, pings)."""
-    return dict(_BY_PATH[path])
+SERVER_SETTINGS: dict[str, Any] = {**_COMMON, "max_queue": (8, 2), "server_header": None}
+"""The keyword arguments of `websockets.asyncio.server.serve`; `tune` adds what depends on the path."""
+
+
+def tune(link: Connection, path: str) -> None:
+    """Give a server's connection the settings of its path, once the request told it and before messages flow."""
+    settings = _BY_PATH[path]
+    sizes = settings["max_size"]
+    message, fragment = sizes if isinstance(sizes, tuple) else (sizes, None)
+    link.protocol.max_message_size, link.protocol.max_fragment_size = message, fragment
+    link.ping_interval, link.ping_timeout = settings["ping_interval"], settings["ping_timeout"]
+    if "write_limit" in settings:
+        link.transport.set_write_buffer_limits(settings["write_limit"])
 
 
 class Unsendable(Exception):

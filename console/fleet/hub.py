@@ -1,0 +1,373 @@
+"""The hub: the one TLS port every agent dials, and what the rest of the console may ask of the fleet.
+
+Paths: `/enrol` (no certificate), `/control`, `/data` and `/bulk` (certificate and registry look-up on each accept).
+An agent is a pair of links: it has joined when both are up and is lost as soon as one drops, its heartbeats stop, or
+a newer session of the same device takes over. Everything runs on one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from agent.link.channel import link_error
+from agent.link.closing import CloseCode, close_reason
+from agent.link.frames import FrameError
+from agent.link.messages import (
+    BULK_PATH,
+    CONTROL_PATH,
+    DATA_PATH,
+    ENROL_PATH,
+    PROTOCOL,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    LoadStage,
+    MessageError,
+    StageFailed,
+    UnloadStage,
+    Welcome,
+    decode_from_agent,
+    encode_message,
+)
+from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS, Unsendable, post, tune
+from agent.stage.types import PipelineId, StageReport
+from console.fleet.errors import StageLoadFailed
+from console.fleet.events import AgentJoined, AgentLost, AgentView, FleetEvent, StageDied
+from console.fleet.relay import OnFrame, Relay
+from console.fleet.session import OnProgress, Session
+from console.registry.access import peer_certificate
+from console.registry.errors import NotAuthorised
+from console.registry.records import DeviceRecord
+
+log = logging.getLogger(__name__)
+# Port scanners and cut handshakes are everyday noise on an open port; ours are the logs that matter.
+_websockets_log = logging.getLogger(f"{__name__}.websockets")
+_websockets_log.setLevel(logging.CRITICAL + 1)
+
+HEARTBEAT_S = 2.0
+HELLO_WAIT_S = 5.0
+MISSED_HEARTBEATS = 3
+LOAD_STALL_S = 300.0
+
+Handler = Callable[[ServerConnection], Awaitable[None]]
+Authorise = Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]]
+Listener = Callable[[FleetEvent], None]
+
+
+class Hub:
+    """Agents' links, liveness, loading and relay.
+
+    `authorise` turns a peer's certificate (DER, None without one) into its record or raises NotAuthorised; `enrol`
+    and `bulk` serve one connection each. Listeners are called on the event loop and must not block.
+    """
+
+    def __init__(
+        self,
+        authorise: Authorise,
+        *,
+        enrol: Handler,
+        bulk: Handler,
+        heartbeat_s: float = HEARTBEAT_S,
+        max_unsent_bytes: int = MAX_UNSENT_BYTES,
+    ) -> None:
+        self._authorise = authorise
+        self._enrol = enrol
+        self._bulk = bulk
+        self._heartbeat_s = heartbeat_s
+        self._relay = Relay(self._data_link, self._stalled, max_unsent_bytes)
+        self._sessions: dict[str, Session] = {}
+        self._bulk_links: dict[str, set[ServerConnection]] = {}
+        self._listeners: list[Listener] = []
+        self._closing: set[asyncio.Task[None]] = set()
+        self._server: Server | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
+        """Listen; return the port (useful with port 0). Raises OSError when it is taken."""
+        self._server = await serve(
+            self._handle,
+            host,
+            port,
+            ssl=tls,
+            process_request=_check_path,
+            logger=_websockets_log,
+            **SERVER_SETTINGS,
+        )
+        self._watcher = asyncio.create_task(self._watch(), name="hub-watch")
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Say goodbye to every agent, close all links with 4503 and stop listening."""
+        if self._server is None:
+            return
+        for session in list(self._sessions.values()):
+            self._say(session, Goodbye("draining", "The console is restarting."))
+            self._lose(session, "the console stops", CloseCode.DRAINING, "draining")
+        self._server.close(code=CloseCode.DRAINING, reason=close_reason("draining", "The console is restarting."))
+        await self._server.wait_closed()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        await asyncio.gather(*self._closing, *filter(None, [self._watcher]), return_exceptions=True)
+        self._server = self._watcher = None
+
+    # What the console asks of the fleet
+
+    def agents(self) -> list[AgentView]:
+        """List the agents that have joined."""
+        return [session.view() for session in self._sessions.values() if session.data is not None]
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event from now on; the result ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def load(
+        self,
+        device_id: str,
+        request: LoadStage,
+        on_progress: OnProgress | None = None,
+        stall_s: float = LOAD_STALL_S,
+    ) -> StageReport:
+        """Let an agent fetch and load a stage; return once it passed its own probe.
+
+        Raises StageLoadFailed. `stall_s` bounds the time without any progress, not the whole load. Cancelling (or
+        stalling) tells the agent to unload.
+        """
+        session = self._sessions.get(device_id)
+        if session is None or session.data is None:
+            raise StageLoadFailed("gone", "it is not connected; switch it on or plan without it.", device_id)
+        now = asyncio.get_running_loop().time
+        load = session.begin_load(request, on_progress, now())
+        self._say(session, request)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout_at(load.moved_s + stall_s):
+                        report = await asyncio.shield(load.done)
+                    break
+                except TimeoutError:
+                    if now() - load.moved_s >= stall_s:
+                        raise StageLoadFailed(
+                            "stalled", f"it made no progress for {stall_s:.0f} s; look at its log.", session.name
+                        ) from None
+        finally:
+            if session.loads.get(request.pipeline) is load:
+                del session.loads[request.pipeline]
+                self._say(session, UnloadStage(request.pipeline))
+        _check_report(request, report, session.name)
+        return report
+
+    async def unload(self, device_id: str, pipeline: PipelineId) -> None:
+        """Tell an agent to end a pipeline's stage. An agent that is not connected holds none: nothing to do."""
+        session = self._sessions.get(device_id)
+        if session is not None:
+            session.fail_load(pipeline, "replaced", "it was unloaded meanwhile.")
+            self._say(session, UnloadStage(pipeline))
+
+    def disconnect(self, device_id: str, close_code: CloseCode, code: str, message: str) -> None:
+        """Close every link of a device at once (revoked: NOT_APPROVED, `revoked`). Also right if it has none."""
+        session = self._sessions.get(device_id)
+        if session is not None:
+            self._lose(session, message, close_code, code)
+        for link in self._bulk_links.get(device_id, set()):
+            self._close(link, close_code, close_reason(code, message))
+
+    # Routing
+
+    def set_frame_handler(self, on_frame: OnFrame, pipeline: int | None = None) -> None:
+        """Register who gets TOKENS and NACK frames, of one pipeline or of all others. See Relay.set_handler."""
+        self._relay.set_handler(on_frame, pipeline)
+
+    def set_route(self, pipeline: int, epoch: int, device_ids: Sequence[str]) -> None:
+        """Let stage k of `pipeline` be `device_ids[k]`. Frames of other epochs are dropped from now on."""
+        self._relay.set_route(pipeline, epoch, device_ids)
+
+    def clear_route(self, pipeline: int) -> None:
+        """Drop every further frame of `pipeline`."""
+        self._relay.clear_route(pipeline)
+
+    def submit(self, pipeline: int, frame_bytes: bytes) -> None:
+        """Send an encoded STEP to stage 0, without waiting. Raises NoRoute; a lost stage answers NACK `gone`."""
+        self._relay.submit(pipeline, frame_bytes)
+
+    # Connections
+
+    async def _handle(self, link: ServerConnection) -> None:
+        path = link.request.path if link.request is not None else ""
+        try:
+            if path == ENROL_PATH:
+                await self._enrol(link)
+                return
+            record = await self._check(link)
+            if path == CONTROL_PATH:
+                await self._serve_control(link, record)
+            elif path == DATA_PATH:
+                await self._serve_data(link, record)
+            elif path == BULK_PATH:
+                await self._serve_bulk(link, record)
+        except NotAuthorised as error:
+            await link.close(error.close_code, close_reason(error.code, str(error)))
+        except (FrameError, MessageError) as error:
+            log.warning("Closed %s of %s with 4400: %s", path, link.remote_address, error)
+            await link.close(CloseCode.BAD_FRAME, close_reason("bad_frame", str(error)))
+        except ConnectionClosed:
+            pass
+        except Exception:
+            log.exception("Serving %s failed.", path)
+            await link.close(1011, "")
+
+    async def _check(self, link: ServerConnection) -> DeviceRecord:
+        record = self._authorise(peer_certificate(link))
+        return await record if inspect.isawaitable(record) else record
+
+    async def _serve_control(self, link: ServerConnection, record: DeviceRecord) -> None:
+        async with asyncio.timeout(HELLO_WAIT_S):
+            hello = decode_from_agent(await link.recv(decode=False))
+        if not isinstance(hello, Hello):
+            raise MessageError("The first message on a control link must be Hello.")
+        if hello.protocol != PROTOCOL:
+            sentence = f"This console speaks protocol {PROTOCOL}, the agent {hello.protocol}; update the older one."
+            await link.close(CloseCode.UPGRADE, close_reason("protocol", sentence))
+            return
+        older = self._sessions.get(record.device_id)
+        if older is not None:
+            self._lose(older, "a newer session of the same PC took over", CloseCode.DUPLICATE, "duplicate")
+        loop = asyncio.get_running_loop()
+        session = Session(record, link, hello, time.time(), loop.time())
+        self._sessions[session.device_id] = session
+        try:
+            post(link, encode_message(Welcome(session.device_id, time.time(), self._heartbeat_s)))
+            while True:
+                self._take_message(session, await link.recv(decode=False), loop.time())
+        except Unsendable:
+            self._lose(session, "its control link was cut", CloseCode.STALLED, "cut")
+        except (ConnectionClosed, MessageError) as error:
+            self._lose_by(session, error, "control")
+            raise
+
+    async def _serve_data(self, link: ServerConnection, record: DeviceRecord) -> None:
+        session = self._sessions.get(record.device_id)
+        if session is None:
+            raise NotAuthorised(4401, "control_first", "Open the control link before the data link.")
+        if session.data is not None:
+            self._close(session.data, CloseCode.DUPLICATE, close_reason("duplicate", "A newer data link took over."))
+            self._emit(AgentLost(session.device_id, "its data link was replaced"))
+        session.data = link
+        self._emit(AgentJoined(session.view()))
+        take, receive, device_id = self._relay.take, link.recv, session.device_id
+        try:
+            while True:
+                take(device_id, await receive(decode=False))
+        except (ConnectionClosed, FrameError) as error:
+            if session.data is link:
+                self._lose_by(session, error, "data")
+            raise
+
+    async def _serve_bulk(self, link: ServerConnection, record: DeviceRecord) -> None:
+        links = self._bulk_links.setdefault(record.device_id, set())
+        links.add(link)
+        try:
+            await self._bulk(link)
+        finally:
+            links.discard(link)
+            if not links:
+                self._bulk_links.pop(record.device_id, None)
+
+    def _take_message(self, session: Session, data: bytes, now_s: float) -> None:
+        message = decode_from_agent(data)
+        session.seen_s = now_s
+        if isinstance(message, Heartbeat):
+            session.heartbeat = message
+        elif isinstance(message, Goodbye):
+            self._lose(session, message.message, CloseCode.GOING_AWAY, message.code)
+        elif isinstance(message, Hello):
+            raise MessageError("Hello is only the first message.")
+        elif not session.take_answer(message, now_s) and isinstance(message, StageFailed):
+            self._emit(StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message))
+
+    # Liveness
+
+    def _data_link(self, device_id: str) -> ServerConnection | None:
+        session = self._sessions.get(device_id)
+        return None if session is None else session.data
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._heartbeat_s / 2)
+            silent_since = loop.time() - self._heartbeat_s * MISSED_HEARTBEATS
+            for session in [session for session in self._sessions.values() if session.seen_s < silent_since]:
+                self._lose(session, "its heartbeats stopped", CloseCode.STALLED, "silent")
+
+    def _stalled(self, device_id: str) -> None:
+        session = self._sessions.get(device_id)
+        if session is not None:
+            self._lose(session, "it reads its data link too slowly", CloseCode.STALLED, "slow_reader")
+
+    def _lose_by(self, session: Session, error: ConnectionClosed | FrameError | MessageError, link: str) -> None:
+        if isinstance(error, ConnectionClosed):
+            self._lose(
+                session, f"its {link} link dropped ({link_error(error).code or 'cut'})", CloseCode.STALLED, "cut"
+            )
+        else:
+            self._lose(session, f"its {link} link sent what we cannot read", CloseCode.BAD_FRAME, "bad_frame")
+
+    def _lose(self, session: Session, reason: str, close_code: CloseCode, code: str) -> None:
+        """End a session: listeners hear of it before this returns, its links close behind it."""
+        if session.lost:
+            return
+        session.lost = True
+        if self._sessions.get(session.device_id) is session:
+            del self._sessions[session.device_id]
+        data, session.data = session.data, None
+        text = close_reason(code, f"{reason[:1].upper()}{reason[1:]}".rstrip(".") + ".")
+        for link in (session.control, data):
+            if link is not None:
+                self._close(link, close_code, text)
+        session.fail_all_loads("gone", f"{reason}.")
+        if data is not None:
+            log.info("Lost agent %s (%s): %s.", session.name, session.device_id, reason)
+            self._emit(AgentLost(session.device_id, reason))
+
+    def _close(self, link: ServerConnection, close_code: CloseCode, reason: str) -> None:
+        task = asyncio.create_task(link.close(close_code, reason), name="hub-close")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    @staticmethod
+    def _say(session: Session, message: LoadStage | UnloadStage | Goodbye) -> None:
+        try:
+            post(session.control, encode_message(message))
+        except Unsendable:
+            log.debug("Device %s is leaving; %s was not sent.", session.device_id, type(message).__name__)
+
+    def _emit(self, event: FleetEvent) -> None:
+        for listener in list(self._listeners):
+            try:
+                listener(event)
+            except Exception:
+                log.exception("A listener failed on %s.", type(event).__name__)
+
+
+def _check_path(link: ServerConnection, request: Request) -> Response | None:
+    if request.path not in (ENROL_PATH, CONTROL_PATH, DATA_PATH, BULK_PATH):
+        return link.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
+    tune(link, request.path)
+    return None
+
+
+def _check_report(request: LoadStage, report: StageReport, name: str) -> None:
+    asked = (request.library_digest, request.first, request.last, request.engine, request.numerics)
+    got = (report.library_digest, report.first, report.last, report.engine, report.numerics)
+    if asked != got:
+        raise StageLoadFailed("mismatch", "it loaded something else than the plan asked for; update its agent.", name)

@@ -1,0 +1,147 @@
+"""The relay: which stage's frames go where. Reads only the frame header; knows routes and links, opens nothing.
+
+Everything here is synchronous and runs on the event loop inside the sender's read loop: one hop costs a header, a
+dictionary look-up and a write, no task and no copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+from websockets.asyncio.connection import Connection
+
+from agent.link.frames import Frame, FrameMalformed, FrameType, Peek, decode, peek
+from agent.link.sockets import MAX_UNSENT_BYTES, Unsendable, post
+from agent.stage.types import Nack
+from console.fleet.errors import NoRoute
+
+log = logging.getLogger(__name__)
+
+LOG_EVERY = 1000
+"""A peer that floods us with frames nobody wants gets one log line per this many."""
+
+OnFrame = Callable[[int, Frame], None]
+
+
+class _Route(msgspec.Struct, frozen=True):
+    epoch: int
+    devices: tuple[str, ...]
+
+
+class Relay:
+    """Routes of the live pipelines. `data_link(device)` finds an agent's data link (None: gone).
+
+    `on_stalled(device)` is told when a device reads so slowly that the bound was reached.
+    """
+
+    def __init__(
+        self,
+        data_link: Callable[[str], Connection | None],
+        on_stalled: Callable[[str], None],
+        max_unsent_bytes: int = MAX_UNSENT_BYTES,
+    ) -> None:
+        self._data_link = data_link
+        self._on_stalled = on_stalled
+        self._max_unsent_bytes = max_unsent_bytes
+        self._routes: dict[int, _Route] = {}
+        self._handlers: dict[int, OnFrame] = {}
+        self._default_handler: OnFrame | None = None
+        self.dropped: Counter[str] = Counter()
+        """Frames nobody wanted, by cause."""
+
+    def set_handler(self, on_frame: OnFrame, pipeline: int | None = None) -> None:
+        """Register who gets TOKENS and NACK frames: of one pipeline, or of all that have no handler of their own.
+
+        Called on the event loop, with decoded frames of the current epoch only; it must not block or raise.
+        """
+        if pipeline is None:
+            self._default_handler = on_frame
+        else:
+            self._handlers[pipeline] = on_frame
+
+    def set_route(self, pipeline: int, epoch: int, devices: Sequence[str]) -> None:
+        """Let stage k of `pipeline` be `devices[k]` from now on; frames of other epochs are dropped."""
+        self._routes[pipeline] = _Route(epoch, tuple(devices))
+
+    def clear_route(self, pipeline: int) -> None:
+        """Forget a pipeline: its frames are dropped, its handler is released."""
+        self._routes.pop(pipeline, None)
+        self._handlers.pop(pipeline, None)
+
+    def submit(self, pipeline: int, data: bytes) -> None:
+        """Send a frame to stage 0. Raises NoRoute; a stage that cannot be reached answers with a NACK, later."""
+        route = self._routes.get(pipeline)
+        if route is None:
+            raise NoRoute(f"Pipeline {pipeline} is not deployed; deploy it first.")
+        self._forward(route, peek(data), 0, data)
+
+    def take(self, device: str, data: bytes) -> None:
+        """Handle a frame that `device` sent on its data link. Raises FrameError for what is not a frame of ours."""
+        header = peek(data)
+        route = self._routes.get(header.pipeline)
+        if header.type not in (FrameType.STEP, FrameType.TOKENS, FrameType.NACK):
+            raise FrameMalformed(f"A {header.type.name} frame does not belong on a data link.")
+        if route is None or header.epoch != route.epoch:
+            self._drop("stale", device, header)
+        elif header.type is FrameType.STEP:
+            if 1 <= header.stage < len(route.devices) and route.devices[header.stage - 1] == device:
+                self._forward(route, header, header.stage, data)
+            else:
+                self._drop("not_its_stage", device, header)
+        elif self._may_answer(route, header, device):
+            self._deliver(header.pipeline, decode(data))
+        else:
+            self._drop("not_its_stage", device, header)
+
+    @staticmethod
+    def _may_answer(route: _Route, header: Peek, device: str) -> bool:
+        stages = len(route.devices)
+        is_tail = header.stage == stages - 1
+        holds_stage = header.stage < stages and route.devices[header.stage] == device
+        return holds_stage and (header.type is FrameType.NACK or is_tail)
+
+    def _forward(self, route: _Route, header: Peek, stage: int, data: bytes) -> None:
+        device = route.devices[stage]
+        link = self._data_link(device)
+        if link is None:
+            self._answer_gone(header, stage)
+            return
+        try:
+            post(link, data, self._max_unsent_bytes)
+        except Unsendable as error:
+            self._answer_gone(header, stage)
+            if error.stalled:
+                self._on_stalled(device)
+
+    def _answer_gone(self, header: Peek, stage: int) -> None:
+        """Answer in place of a stage that cannot be reached; not before the caller of `submit` has returned."""
+        table = msgspec.msgpack.encode(
+            Nack(stage, "gone", f"The PC of stage {stage} cannot be reached; the pipeline is planned again.")
+        )
+        nack = Frame(FrameType.NACK, header.pipeline, header.epoch, header.step, header.sequence, stage, table, None)
+        asyncio.get_running_loop().call_soon(self._deliver_if_current, nack)
+
+    def _deliver_if_current(self, frame: Frame) -> None:
+        route = self._routes.get(frame.pipeline)
+        if route is not None and route.epoch == frame.epoch:
+            self._deliver(frame.pipeline, frame)
+
+    def _deliver(self, pipeline: int, frame: Frame) -> None:
+        handler = self._handlers.get(pipeline, self._default_handler)
+        if handler is not None:
+            handler(pipeline, frame)
+
+    def _drop(self, cause: str, device: str, header: Peek) -> None:
+        count = self.dropped[cause]
+        self.dropped[cause] = count + 1
+        # Stale frames are normal after a re-plan; a frame for somebody else's stage is not.
+        level = logging.INFO if cause == "stale" else logging.WARNING
+        if count % LOG_EVERY == 0:
+            log.log(
+                level, "Dropped a %s frame of device %s (%s): pipeline %d, epoch %d, stage %d; %d so far.",
+                header.type.name, device, cause, header.pipeline, header.epoch, header.stage, count + 1,
+            )  # fmt: skip

@@ -1,0 +1,92 @@
+"""One agent's live session: its control link, its data link, and the stage loads it was asked for. Event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from websockets.asyncio.server import ServerConnection
+
+from agent.link.messages import Heartbeat, Hello, LoadStage, StageFailed, StageProgress, StageReady
+from agent.stage.types import StageReport
+from console.fleet.errors import StageLoadFailed
+from console.fleet.events import AgentView
+from console.registry.records import DeviceRecord
+
+OnProgress = Callable[[StageProgress], None]
+
+
+@dataclass
+class PendingLoad:
+    """A LoadStage that was not answered yet."""
+
+    request: LoadStage
+    on_progress: OnProgress | None
+    done: asyncio.Future[StageReport]
+    moved_s: float
+    """Loop time of the last sign of progress."""
+
+
+@dataclass
+class Session:
+    """An authenticated agent. `data` is None until its data link is up; `seen_s` is loop time."""
+
+    record: DeviceRecord
+    control: ServerConnection
+    hello: Hello
+    connected_s: float
+    seen_s: float
+    data: ServerConnection | None = None
+    heartbeat: Heartbeat | None = None
+    lost: bool = False
+    loads: dict[int, PendingLoad] = field(default_factory=dict)
+    """By pipeline."""
+
+    @property
+    def device_id(self) -> str:
+        return self.record.device_id
+
+    @property
+    def name(self) -> str:
+        return self.record.name or self.hello.host
+
+    def view(self) -> AgentView:
+        """Describe the agent for listeners and windows."""
+        return AgentView(self.device_id, self.name, self.hello, self.heartbeat, self.connected_s)
+
+    def begin_load(self, request: LoadStage, on_progress: OnProgress | None, now_s: float) -> PendingLoad:
+        """Note a load; one already under way for the same pipeline fails as replaced."""
+        self.fail_load(request.pipeline, "replaced", "a newer plan took its place.")
+        done: asyncio.Future[StageReport] = asyncio.get_running_loop().create_future()
+        load = PendingLoad(request, on_progress, done, now_s)
+        self.loads[request.pipeline] = load
+        return load
+
+    def fail_load(self, pipeline: int, code: str, message: str) -> None:
+        """End a pending load with an error, if there is one."""
+        load = self.loads.pop(pipeline, None)
+        if load is not None and not load.done.done():
+            load.done.set_exception(StageLoadFailed(code, message, self.name))
+
+    def fail_all_loads(self, code: str, message: str) -> None:
+        """End every pending load with an error."""
+        for pipeline in list(self.loads):
+            self.fail_load(pipeline, code, message)
+
+    def take_answer(self, message: StageProgress | StageReady | StageFailed, now_s: float) -> bool:
+        """Match what the agent says to a pending load of the same epoch; return whether there was one."""
+        load = self.loads.get(message.pipeline)
+        if load is None or (load.request.epoch, load.request.stage) != (message.epoch, message.stage):
+            return False
+        load.moved_s = now_s
+        if isinstance(message, StageProgress):
+            if load.on_progress is not None:
+                load.on_progress(message)
+        elif isinstance(message, StageFailed):
+            self.fail_load(message.pipeline, message.code, message.message)
+        else:
+            del self.loads[message.pipeline]
+            if not load.done.done():
+                load.done.set_result(message.report)
+        return True
