@@ -1,0 +1,78 @@
+"""What a range costs on a PC: milliseconds per decode step, bytes of memory, and how far a PC can reach. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from statistics import median
+
+from console.planner.types import AgentFacts, ModelFacts
+
+DEFAULT_MS_PER_MB = 0.1
+"""About 10 GB/s, one core of an office PC; used when no PC of the fleet was measured."""
+SCRATCH_BYTES = 128_000_000
+"""The child process itself: interpreter, OpenVINO, activations of one step."""
+MB = 1_000_000
+
+
+class Costs:
+    """Prefix sums over one model for one promise of context and streams. Ranges are `first <= i < last`."""
+
+    def __init__(
+        self, model: ModelFacts, agents: Sequence[AgentFacts], *, context_tokens: int, streams: int, scratch_bytes: int
+    ) -> None:
+        self.layers = model.layers
+        self._model = model
+        self._scratch = scratch_bytes
+        cached = context_tokens * streams
+        needs = (size + cached * kv for size, kv in zip(model.layer_bytes, model.kv_token_bytes, strict=True))
+        self._weights = [0, *accumulate(model.layer_bytes)]
+        self._memory = [0, *accumulate(needs)]
+        known = [agent.ms_per_mb for agent in agents if agent.ms_per_mb is not None]
+        self.assumed_ms_per_mb = median(known) if known else DEFAULT_MS_PER_MB
+        self.total_bytes = self._memory[-1] + model.embed_bytes + model.head_bytes
+
+    def ms_per_mb(self, agent: AgentFacts) -> float:
+        """Return the agent's speed; one not measured yet counts as the median of those that were."""
+        return self.assumed_ms_per_mb if agent.ms_per_mb is None else agent.ms_per_mb
+
+    def room(self, agent: AgentFacts, extra_bytes: int = 0) -> int:
+        """Return the bytes an agent has for weights and cache."""
+        return max(0, agent.memory_budget_bytes - self._scratch + extra_bytes)
+
+    def memory(self, first: int, last: int) -> int:
+        """Return the bytes of weights and cache a range needs, its ends included."""
+        size = self._memory[last] - self._memory[first]
+        size += self._model.embed_bytes if first == 0 else 0
+        return size + (self._model.head_bytes if last == self.layers else 0)
+
+    def stage_memory(self, first: int, last: int) -> int:
+        """Return what a stage takes in all."""
+        return self.memory(first, last) + self._scratch
+
+    def ms(self, agent: AgentFacts, first: int, last: int) -> float:
+        """Return the time of one decode step: every weight is read once, but only one row of the embedding."""
+        read = self._weights[last] - self._weights[first]
+        read += self._model.embed_read_bytes if first == 0 else 0
+        read += self._model.head_bytes if last == self.layers else 0
+        return read / MB * self.ms_per_mb(agent)
+
+    def fits(self, agent: AgentFacts, first: int, last: int, slowest_ms: float, extra_bytes: int = 0) -> bool:
+        """Tell whether an agent can run a range within its memory and the time."""
+        return (
+            self.memory(first, last) <= self.room(agent, extra_bytes)
+            and self.ms(agent, first, last) <= slowest_ms + 1e-9
+        )
+
+    def reach(self, agent: AgentFacts, first: int, slowest_ms: float, extra_bytes: int = 0) -> int:
+        """Return the furthest `last` this agent can run to from `first`; `first` itself if not even one layer."""
+        if first == self.layers or self.fits(agent, first, self.layers, slowest_ms, extra_bytes):
+            return self.layers
+        room, read = self.room(agent, extra_bytes), slowest_ms / max(self.ms_per_mb(agent), 1e-12) * MB + 1e-3
+        if first == 0:
+            room -= self._model.embed_bytes
+            read -= self._model.embed_read_bytes
+        by_memory = bisect_right(self._memory, self._memory[first] + room) - 1
+        by_time = bisect_right(self._weights, self._weights[first] + read) - 1
+        return max(first, min(by_memory, by_time, self.layers - 1))
