@@ -1,0 +1,266 @@
+"""One console and several agents on this PC, as separate processes with their own data folders, over real links.
+
+The demo, the benchmarks and the integration tests all stand on it. Everything it starts it also ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx2
+import msgspec
+
+from console.api.admin import types as wire
+from console.client import AdminClient
+from console.errors import ClientError, ServiceUnreachable
+
+START_S = 60.0
+STOP_S = 10.0
+POLL_S = 0.05
+
+
+class LoopbackError(Exception):
+    """A process of the loopback fleet did not do its part; the sentence ends with what it printed last."""
+
+
+class AgentSettings(msgspec.Struct, frozen=True):
+    """One agent: `cores` pins its computing thread (empty: not pinned), `threads` 0 lets the runtime choose."""
+
+    name: str
+    threads: int = 0
+    cores: Sequence[int] = ()
+    memory_mb: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A finished chat completion. Times in ms since the service accepted it; `finished_s` is our monotonic clock."""
+
+    text: str
+    finish_reason: str
+    completion_tokens: int
+    first_token_ms: float
+    total_ms: float
+    finished_s: float
+
+
+class LoopbackFleet:
+    """A context manager; blocking calls, for one thread (answers may be asked for from several)."""
+
+    def __init__(
+        self, root: Path, agents: Sequence[AgentSettings], say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._root, self._settings, self._say = root, list(agents), say
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._admin: AdminClient | None = None
+        self._api_url = ""
+        self._chat_key = ""
+
+    @property
+    def admin(self) -> AdminClient:
+        """The client of the running console."""
+        if self._admin is None:
+            raise LoopbackError("The console of the loopback fleet is not running; enter the context first.")
+        return self._admin
+
+    @property
+    def api_url(self) -> str:
+        return self._api_url
+
+    @property
+    def chat_key(self) -> str:
+        return self._chat_key
+
+    @property
+    def console_folder(self) -> Path:
+        return self._root / "console"
+
+    def agent_folder(self, name: str) -> Path:
+        return self._root / name
+
+    def process(self, name: str) -> subprocess.Popen[bytes]:
+        """Return the process of `console` or of an agent."""
+        return self._processes[name]
+
+    def __enter__(self) -> Self:
+        try:
+            self._start_console()
+            self._enrol_agents()
+            for settings in self._settings:
+                self.start_agent(settings.name)
+            self.wait_for_agents(len(self._settings))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process: asked first, agents before the console, killed after STOP_S."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+        for name in sorted(self._processes, key=lambda name: name == "console"):
+            self.stop(name)
+
+    def stop(self, name: str) -> int:
+        """End one process and return its exit code."""
+        process = self._processes[name]
+        if process.poll() is None:
+            process.terminate()
+        try:
+            return process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    def log_tail(self, name: str, lines: int = 8) -> str:
+        """Return the last lines a process printed."""
+        path = self._root / f"{name}.log"
+        if not path.exists():
+            return ""
+        return "\n".join(path.read_text("utf-8", "replace").splitlines()[-lines:])
+
+    def start_agent(self, name: str) -> None:
+        """Start (or start again) an enrolled agent."""
+        settings = next(one for one in self._settings if one.name == name)
+        command = ["agent", "run", "--data", str(self.agent_folder(name))]
+        if settings.threads:
+            command += ["--threads", str(settings.threads)]
+        if settings.cores:
+            command += ["--cores", ",".join(map(str, settings.cores))]
+        if settings.memory_mb:
+            command += ["--memory-mb", str(settings.memory_mb)]
+        self._spawn(name, command)
+        self._say(f"agent {name} started")
+
+    def wait_for_agents(self, count: int, timeout_s: float = START_S) -> list[wire.Agent]:
+        """Wait until `count` agents are connected and return them."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            connected = [agent for agent in self.admin.agents() if agent.link == "connected"]
+            if len(connected) >= count:
+                return connected
+            self._fail_if_ended()
+            if time.monotonic() > deadline:
+                names = [settings.name for settings in self._settings]
+                tails = "\n".join(f"{name}: {self.log_tail(name)}" for name in names)
+                raise LoopbackError(f"{len(connected)} of {count} agents connected in {timeout_s:.0f} s.\n{tails}")
+            time.sleep(POLL_S)
+
+    def deploy(self, request: wire.DeployRequest) -> list[wire.DeployEvent]:
+        """Deploy a model and return the events; raises LoopbackError when it does not become ready."""
+        events = []
+        for event in self.admin.deploy(request):
+            events.append(event)
+            if isinstance(event, wire.Broken):
+                raise LoopbackError(f"The deployment failed: {event.message}")
+        return events
+
+    def chat(self, prompt: str, **parameters: object) -> Answer:
+        """Ask one question without streaming; safe from several threads at once."""
+        body = {"messages": [{"role": "user", "content": prompt}], **parameters}
+        response = httpx2.post(
+            f"{self._api_url}/v1/chat/completions",
+            content=msgspec.json.encode(body),
+            headers={"Authorization": f"Bearer {self._chat_key}"},
+            timeout=600.0,
+            trust_env=False,
+        )
+        finished_s = time.monotonic()
+        if response.is_error:
+            raise LoopbackError(f"The chat was refused with {response.status_code}: {response.text}")
+        answer = response.json()
+        choice, timings = answer["choices"][0], answer["timings"]
+        return Answer(
+            choice["message"]["content"],
+            choice["finish_reason"],
+            answer["usage"]["completion_tokens"],
+            timings["first_token_ms"],
+            timings["total_ms"],
+            finished_s,
+        )
+
+    def _start_console(self) -> None:
+        folder = self.console_folder
+        self._spawn("console", ["console", "serve", "--data", str(folder), "--agents-port", "0", "--api-port", "0"])
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                self._admin = AdminClient.for_data_folder(folder)
+                self._api_url = self._admin.status().api_url
+                break
+            except (ServiceUnreachable, ClientError):
+                self._fail_if_ended()
+                if time.monotonic() > deadline:
+                    raise LoopbackError(f"The console did not start.\n{self.log_tail('console')}") from None
+                time.sleep(POLL_S)
+        self._chat_key = self._admin.create_key("loopback").secret
+        self._say(f"console started, API at {self._api_url}")
+
+    def _enrol_agents(self) -> None:
+        if not self._settings:
+            return
+        invite = self.admin.create_invite(uses=len(self._settings), hours=1.0, auto_approve=True)
+        for settings in self._settings:
+            # The invite goes through standard input: it is a secret, and a command line is public.
+            done = subprocess.run(
+                [sys.executable, "-m", "agent", "enrol", "--data", str(self.agent_folder(settings.name))],
+                input=invite.text.encode(),
+                capture_output=True,
+                timeout=START_S,
+                check=False,
+                env=self._environment(),
+            )
+            if done.returncode:
+                raise LoopbackError(f"Agent {settings.name} could not enrol: {done.stderr.decode('utf-8', 'replace')}")
+            self._say(f"agent {settings.name} enrolled")
+
+    def _spawn(self, name: str, command: list[str]) -> None:
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment(),
+                # Ctrl-C in a terminal reaches only us; we end the others in order.
+                start_new_session=os.name != "nt",
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+            )
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+    def _fail_if_ended(self) -> None:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                code = process.returncode
+                raise LoopbackError(f"The process {name} ended with exit code {code}.\n{self.log_tail(name)}")
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM into KeyboardInterrupt, so that `with` blocks clean up on it too."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

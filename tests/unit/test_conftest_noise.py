@@ -1,0 +1,149 @@
+"""The checks of tests/conftest.py, on small noisy suites run by a pytest of their own."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = """
+[pytest]
+addopts = --strict-markers --import-mode=importlib
+asyncio_mode = auto
+asyncio_default_fixture_loop_scope = function
+filterwarnings = error
+markers =
+    expected_logs(logger, pattern): announced logs
+    slow: minutes long
+"""
+
+
+@pytest.fixture
+def run_suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
+    """Run the given source as a test module under our conftest, in a process of its own."""
+
+    def run(source: str, *arguments: str) -> pytest.RunResult:
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        conftest = (ROOT / "tests" / "conftest.py").read_text(encoding="utf-8")
+        pytester.makeconftest(f"{conftest}\nfrom tests.support import leaks\nleaks.GRACE_S = 0.3\n")
+        pytester.makeini(SETTINGS)
+        pytester.makepyfile(textwrap.dedent(source))
+        return pytester.runpytest_subprocess(*arguments, timeout=60)
+
+    return run
+
+
+def test_a_quiet_suite_passes(run_suite: Callable[..., pytest.RunResult]) -> None:
+    result = run_suite("""
+        import asyncio, logging, subprocess, sys, threading
+
+        def test_plain():
+            logging.getLogger("agent").info("nothing to see")
+            thread = threading.Thread(target=int)
+            thread.start()
+            thread.join()
+            assert subprocess.run([sys.executable, "-c", ""]).returncode == 0
+
+        async def test_with_a_loop():
+            await asyncio.gather(asyncio.create_task(asyncio.sleep(0)), asyncio.to_thread(int))
+    """)
+    result.assert_outcomes(passed=2)
+
+
+def test_each_kind_of_leftover_fails_its_test_and_no_other(run_suite: Callable[..., pytest.RunResult]) -> None:
+    result = run_suite("""
+        import asyncio, logging, subprocess, sys, threading
+
+        kept = []
+
+        def test_log():
+            logging.getLogger("agent.link").warning("the link is lost")
+
+        def test_thread():
+            kept.append(threading.Event())
+            threading.Thread(target=kept[0].wait, name="forgotten", daemon=True).start()
+
+        def test_process():
+            kept.append(subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE))
+
+        async def test_task():
+            kept.append(asyncio.create_task(asyncio.Event().wait(), name="left behind"))
+
+        def test_quiet_in_between():
+            pass
+
+        def test_unraisable():
+            class Noisy:
+                def __del__(self):
+                    raise ValueError("nobody can catch this")
+            Noisy()
+
+        def test_thread_that_dies():
+            def fail():
+                raise ValueError("died in a thread")
+            thread = threading.Thread(target=fail)
+            thread.start()
+            thread.join()
+    """)
+    result.assert_outcomes(passed=5, errors=4, failed=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*unexpected log: WARNING agent.link: the link is lost*",
+            "*leaked thread: *forgotten*",
+            "*leaked process: *sys.stdin.read()*",
+            "*leaked task: *left behind*",
+            "*PytestUnraisableExceptionWarning*",
+            "*PytestUnhandledThreadExceptionWarning*",
+        ]
+    )
+
+
+def test_announced_logs_pass_and_must_come(run_suite: Callable[..., pytest.RunResult]) -> None:
+    result = run_suite("""
+        import logging, pytest
+
+        def test_announced(expected_logs):
+            expected_logs("console.fleet", "lost")
+            logging.getLogger("console.fleet.hub").error("agent %s lost", 7)
+
+        @pytest.mark.expected_logs("console", "may come")
+        def test_announced_by_marker():
+            logging.getLogger("console").warning("this may come")
+
+        @pytest.mark.expected_logs("console", "may come")
+        def test_marker_alone():
+            pass
+
+        def test_optional(expected_logs):
+            expected_logs("console", required=False)
+
+        def test_another_logger(expected_logs):
+            expected_logs("console", required=False)
+            logging.getLogger("consoles").warning("not below console")
+
+        def test_never_comes(expected_logs):
+            expected_logs("console.fleet", "lost")
+    """)
+    result.assert_outcomes(passed=6, errors=2)
+    result.stdout.fnmatch_lines(
+        ["*unexpected log: WARNING consoles: not below console*", "*announced log never came: console.fleet*"]
+    )
+
+
+def test_slow_tests_run_only_when_asked_for(run_suite: Callable[..., pytest.RunResult]) -> None:
+    source = """
+        import pytest
+
+        @pytest.mark.slow
+        def test_long():
+            pass
+    """
+    run_suite(source).assert_outcomes(skipped=1)
+    run_suite(source, "--slow").assert_outcomes(passed=1)
