@@ -1,0 +1,284 @@
+"""The hub over real TLS: who gets in, how links end, and what listeners hear."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from agent.link.channel import Dialler, link_error
+from agent.link.closing import (
+    CloseCode,
+    DuplicateSession,
+    FrameRefused,
+    LinkCut,
+    LinkDown,
+    LinkDraining,
+    LinkStalled,
+    NotApproved,
+    NotRecognised,
+    UpgradeNeeded,
+)
+from agent.link.identity import client_context
+from agent.link.keystore import Keystore
+from agent.link.messages import (
+    BULK_PATH,
+    CONTROL_PATH,
+    DATA_PATH,
+    Goodbye,
+    Heartbeat,
+    StageFailed,
+    StageProgress,
+    StageReady,
+    UnloadStage,
+    encode_message,
+)
+from console.fleet.errors import StageLoadFailed
+from console.fleet.events import AgentJoined, AgentLost, StageDied
+from console.registry.authority import Authority
+from tests.support.fleet import (
+    Fleet,
+    anonymous_context,
+    join,
+    make_hello,
+    make_load,
+    make_report,
+    make_step,
+    running_fleet,
+)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with running_fleet(tmp_path) as fleet:
+        yield fleet
+
+
+async def ending(link: object) -> LinkDown:
+    """Read until the link closes and return why."""
+    async with asyncio.timeout(5):
+        try:
+            while True:
+                await link.recv(decode=False)  # type: ignore[attr-defined]  # a client connection
+        except ConnectionClosed as closed:
+            return link_error(closed)
+
+
+async def test_an_agent_joins_with_both_links_and_is_lost_with_either(fleet: Fleet) -> None:
+    identity = fleet.enrol("ann")
+    agent = await join(fleet, identity, host="ann-pc")
+    (view,) = fleet.hub.agents()
+    assert (view.device_id, view.name, view.hello.host) == (identity.device_id, "ann", "ann-pc")
+    await agent.data.close()
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
+    assert fleet.hub.agents() == []
+    assert isinstance(await ending(agent.control), LinkStalled)
+
+
+async def test_an_agent_whose_process_dies_is_lost_within_a_second(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    agent.control.transport.abort()
+    agent.data.transport.abort()
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost), timeout_s=1.0)
+    assert [type(event) for event in fleet.events] == [AgentJoined, AgentLost]
+
+
+async def test_an_agent_without_heartbeats_is_lost(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path, heartbeat_s=0.1) as fleet:
+        agent = await join(fleet, fleet.enrol("ann"))
+        await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost), timeout_s=2.0)
+        assert isinstance(await ending(agent.data), LinkStalled)
+
+
+async def test_a_heartbeat_is_shown_and_a_goodbye_is_a_clean_end(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    await agent.say(Heartbeat(memory_free_bytes=5, state="held", reasons=["user"]))
+    await agent.say(Goodbye("stopping", "The agent was stopped."))
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
+    assert fleet.events[-1] == AgentLost(agent.device_id, "The agent was stopped.")
+    assert isinstance(await ending(agent.control), LinkCut)
+
+
+@pytest.mark.parametrize("path", [CONTROL_PATH, DATA_PATH, BULK_PATH])
+async def test_a_peer_without_certificate_gets_nowhere(fleet: Fleet, path: str) -> None:
+    dialler = Dialler([fleet.url], anonymous_context(fleet), fleet.authority.server_hostname)
+    refusal = await ending(await dialler.dial(path))
+    assert isinstance(refusal, NotRecognised)
+    assert refusal.code == "no_certificate"
+
+
+async def test_a_certificate_of_another_fleet_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    other = Authority.open(tmp_path / "other", Keystore.files_only("other"))
+    identity = fleet.enrol("eve", authority=other)
+    with pytest.raises(LinkDown) as refusal:
+        link = await Dialler([fleet.url], client_context(identity), fleet.authority.server_hostname).dial(CONTROL_PATH)
+        raise await ending(link)
+    assert isinstance(refusal.value, LinkCut)
+
+
+async def test_the_reason_hidden_by_tls_is_asked_for(fleet: Fleet, tmp_path: Path) -> None:
+    other = Authority.open(tmp_path / "other", Keystore.files_only("other"))
+    identity = fleet.enrol("eve", authority=other)
+
+    async def diagnose() -> LinkDown | None:
+        return NotRecognised("This PC belongs to another fleet; enrol it here.", "other_fleet")
+
+    dialler = Dialler([fleet.url], client_context(identity), fleet.authority.server_hostname, diagnose)
+    with pytest.raises(NotRecognised, match="another fleet"):
+        await dialler.dial(CONTROL_PATH)
+
+
+async def test_an_unknown_path_is_not_found(fleet: Fleet) -> None:
+    from websockets.asyncio.client import connect
+
+    with pytest.raises(InvalidStatus) as refusal:
+        await connect(
+            f"{fleet.url}/admin", ssl=anonymous_context(fleet), server_hostname=fleet.authority.server_hostname
+        )
+    assert refusal.value.response.status_code == 404
+    assert "Server" not in refusal.value.response.headers
+
+
+async def test_a_revoked_device_loses_every_link_at_once_and_stays_out(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    bulk = await fleet.dialler(agent.identity).dial(BULK_PATH)
+    fleet.set_state(agent.device_id, "evicted")
+    fleet.hub.disconnect(agent.device_id, CloseCode.NOT_APPROVED, "evicted", "An administrator removed this PC.")
+    assert fleet.hub.agents() == []
+    for link in (agent.control, agent.data, bulk):
+        refusal = await ending(link)
+        assert isinstance(refusal, NotApproved)
+        assert refusal.code == "evicted"
+    again = await ending(await fleet.dialler(agent.identity).dial(CONTROL_PATH))
+    assert isinstance(again, NotApproved)
+
+
+async def test_the_newest_session_wins(fleet: Fleet) -> None:
+    identity = fleet.enrol("ann")
+    old = await join(fleet, identity)
+    new = await join(fleet, identity, host="copy")
+    for link in (old.control, old.data):
+        assert isinstance(await ending(link), DuplicateSession)
+    assert [view.hello.host for view in fleet.hub.agents()] == ["copy"]
+    assert [type(event) for event in fleet.events] == [AgentJoined, AgentLost, AgentJoined]
+    await new.close()
+
+
+async def test_a_newer_data_link_replaces_the_old_one(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    fleet.hub.set_route(1, 1, [agent.device_id])
+    newer = await fleet.dialler(agent.identity).dial(DATA_PATH)
+    assert isinstance(await ending(agent.data), DuplicateSession)
+    fleet.hub.submit(1, make_step(stage=0))
+    assert await newer.recv(decode=False) == make_step(stage=0)
+    await newer.close()
+
+
+async def test_a_data_link_without_a_control_link_is_refused(fleet: Fleet) -> None:
+    refusal = await ending(await fleet.dialler(fleet.enrol("ann")).dial(DATA_PATH))
+    assert isinstance(refusal, NotRecognised)
+    assert refusal.code == "control_first"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"noise", encode_message(Heartbeat(1)), encode_message(make_hello())[:-3]],
+    ids=["noise", "heartbeat", "torn"],
+)
+@pytest.mark.expected_logs("console.fleet.hub", "4400")
+async def test_a_control_link_must_begin_with_hello(fleet: Fleet, message: bytes) -> None:
+    link = await fleet.dialler(fleet.enrol("ann")).dial(CONTROL_PATH)
+    await link.send(message)
+    assert isinstance(await ending(link), FrameRefused)
+
+
+async def test_another_protocol_version_is_told_to_update(fleet: Fleet) -> None:
+    link = await fleet.dialler(fleet.enrol("ann")).dial(CONTROL_PATH)
+    await link.send(encode_message(make_hello(protocol=99)))
+    refusal = await ending(link)
+    assert isinstance(refusal, UpgradeNeeded)
+    assert "99" in str(refusal)
+
+
+@pytest.mark.expected_logs("console.fleet.hub", "4400")
+async def test_a_malformed_frame_closes_the_data_link_with_4400_and_loses_the_agent(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    await agent.data.send(b"FLW1" + bytes(100))
+    assert isinstance(await ending(agent.data), FrameRefused)
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
+
+
+async def test_an_oversized_control_message_is_refused(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    await agent.control.send(bytes(300 * 1024))
+    assert isinstance(await ending(agent.control), FrameRefused)
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
+
+
+async def test_stopping_the_hub_says_goodbye_and_closes_with_4503(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    stopping = asyncio.create_task(fleet.hub.stop())
+    assert isinstance(await agent.hear(), Goodbye)
+    for link in (agent.control, agent.data):
+        assert isinstance(await ending(link), LinkDraining)
+    await stopping
+
+
+async def test_a_load_reports_progress_and_returns_the_report(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    request, seen = make_load(), []
+    load = asyncio.create_task(fleet.hub.load(agent.device_id, request, seen.append))
+    assert await agent.hear() == request
+    progress = StageProgress(request.pipeline, request.epoch, request.stage, "fetch", 5, 10)
+    stale = StageReady(request.pipeline, request.epoch + 1, request.stage, make_report(request))
+    report = make_report(request)
+    for message in (progress, stale, StageReady(request.pipeline, request.epoch, request.stage, report)):
+        await agent.say(message)
+    assert await load == report
+    assert seen == [progress]
+
+    await agent.say(StageFailed(request.pipeline, request.epoch, request.stage, "died", "The stage ended."))
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], StageDied))
+    await fleet.hub.unload(agent.device_id, request.pipeline)
+    assert await agent.hear() == UnloadStage(request.pipeline)
+
+
+async def test_a_failed_load_names_the_device_and_the_code(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    request = make_load()
+    load = asyncio.create_task(fleet.hub.load(agent.device_id, request))
+    await agent.hear()
+    await agent.say(StageFailed(request.pipeline, request.epoch, request.stage, "memory", "It has too little memory."))
+    with pytest.raises(StageLoadFailed, match="ann could not load its stage") as failure:
+        await load
+    assert failure.value.code == "memory"
+
+
+async def test_a_report_about_something_else_is_a_mismatch(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    request = make_load()
+    load = asyncio.create_task(fleet.hub.load(agent.device_id, request))
+    await agent.hear()
+    await agent.say(StageReady(request.pipeline, request.epoch, request.stage, make_report(request, last=99)))
+    with pytest.raises(StageLoadFailed) as failure:
+        await load
+    assert failure.value.code == "mismatch"
+
+
+async def test_a_load_ends_when_the_agent_leaves_is_gone_or_stalls(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    with pytest.raises(StageLoadFailed) as failure:
+        await fleet.hub.load(agent.device_id, make_load(), stall_s=0.05)
+    assert failure.value.code == "stalled"
+    assert await agent.hear() == make_load()
+    assert await agent.hear() == UnloadStage(make_load().pipeline)
+    load = asyncio.create_task(fleet.hub.load(agent.device_id, make_load()))
+    await agent.hear()
+    await agent.control.close()
+    for attempt in (load, fleet.hub.load(agent.device_id, make_load())):
+        with pytest.raises(StageLoadFailed) as failure:
+            await attempt
+        assert failure.value.code == "gone"
