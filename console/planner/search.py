@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from console.planner.costs import Costs
+from console.planner.costs import Bound, Costs
 from console.planner.types import AgentFacts
 
 EXACT_AGENTS = 8
@@ -18,11 +18,12 @@ HOP_MS = 0.6
 """Link, relay and frame of one hop: measured 0.4 to 0.8 ms on one network."""
 PRECISION = 1e-3
 """The bound is found to 0.1%; estimates of speed are not better than that."""
-UNBOUNDED_MS = float("inf")
+CANDIDATES = 4
+"""In a large fleet each order is cut to this many PCs per stage: the rest are slower or smaller."""
 
 Order = tuple[AgentFacts, ...]
 Ranges = list[tuple[AgentFacts, int, int]]
-Solver = Callable[[Costs, Sequence[AgentFacts], int, float, int], list[Order]]
+Solver = Callable[[Costs, Sequence[AgentFacts], int, Bound], list[Order]]
 
 
 def latency_ms(costs: Costs, ranges: Ranges) -> float:
@@ -38,17 +39,17 @@ def slowest_ms(costs: Costs, ranges: Ranges) -> float:
 def best_ranges(costs: Costs, agents: Sequence[AgentFacts], count: int) -> Ranges | None:
     """Split into exactly `count` stages with the fastest slowest stage; None if memory does not allow it."""
     solve = _solver(agents)
-    if not solve(costs, agents, count, UNBOUNDED_MS, 0):
+    if not solve(costs, agents, count, Bound()):
         return None
-    bound_ms = _best_bound(costs, agents, count, solve)
-    candidates = [_balance(costs, order, bound_ms) for order in solve(costs, agents, count, bound_ms, 0)]
+    bound = Bound(_best_bound(costs, agents, count, solve))
+    candidates = [_balance(costs, order, bound) for order in solve(costs, agents, count, bound)]
     found = [ranges for ranges in candidates if ranges is not None]
     return min(found, key=lambda ranges: latency_ms(costs, ranges)) if found else None
 
 
 def feasible(costs: Costs, agents: Sequence[AgentFacts], count: int, extra_bytes: int = 0) -> bool:
     """Tell whether memory alone allows `count` stages, if every PC had `extra_bytes` more."""
-    return bool(_solver(agents)(costs, agents, count, UNBOUNDED_MS, extra_bytes))
+    return bool(_solver(agents)(costs, agents, count, Bound(extra_bytes=extra_bytes)))
 
 
 def _solver(agents: Sequence[AgentFacts]) -> Solver:
@@ -60,16 +61,14 @@ def _best_bound(costs: Costs, agents: Sequence[AgentFacts], count: int, solve: S
     high = max(costs.ms(agent, 0, costs.layers) for agent in agents)
     while high - low > PRECISION * high:
         middle = (low + high) / 2
-        if solve(costs, agents, count, middle, 0):
+        if solve(costs, agents, count, Bound(middle)):
             high = middle
         else:
             low = middle
     return high
 
 
-def _every_order(
-    costs: Costs, agents: Sequence[AgentFacts], count: int, bound_ms: float, extra_bytes: int
-) -> list[Order]:
+def _every_order(costs: Costs, agents: Sequence[AgentFacts], count: int, bound: Bound) -> list[Order]:
     """For every set of `count` PCs return the order that reaches furthest, if that is the end."""
     layer: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for used in range(count):
@@ -79,52 +78,49 @@ def _every_order(
             for index, agent in enumerate(agents):
                 if mask >> index & 1:
                     continue
-                end = _step(costs, agent, at, latest, bound_ms, extra_bytes)
+                end = _step(costs, agent, at, latest, bound)
                 if end > following.get(mask | 1 << index, (at, ()))[0]:
                     following[mask | 1 << index] = (end, (*order, index))
         layer = following
     return [tuple(agents[i] for i in order) for end, order in layer.values() if end == costs.layers]
 
 
-def _some_orders(
-    costs: Costs, agents: Sequence[AgentFacts], count: int, bound_ms: float, extra_bytes: int
-) -> list[Order]:
+def _some_orders(costs: Costs, agents: Sequence[AgentFacts], count: int, bound: Bound) -> list[Order]:
     """Try the PCs by speed, by memory and by what both allow; in each order any may be skipped."""
     found = []
     for key in (
         lambda agent: (costs.ms_per_mb(agent), -costs.room(agent), agent.device_id),
         lambda agent: (-costs.ms_per_mb(agent), -costs.room(agent), agent.device_id),
         lambda agent: (-costs.room(agent), costs.ms_per_mb(agent), agent.device_id),
-        lambda agent: (-costs.reach(agent, 1, bound_ms, extra_bytes), costs.ms_per_mb(agent), agent.device_id),
+        lambda agent: (-costs.reach(agent, 1, bound), costs.ms_per_mb(agent), agent.device_id),
     ):
-        order = _in_order(costs, sorted(agents, key=key), count, bound_ms, extra_bytes)
+        order = _in_order(costs, sorted(agents, key=key)[: CANDIDATES * (count + 1)], count, bound)
         if order is not None and order not in found:
             found.append(order)
     return found
 
 
-def _in_order(
-    costs: Costs, agents: Sequence[AgentFacts], count: int, bound_ms: float, extra_bytes: int
-) -> Order | None:
-    best: list[tuple[int, Order]] = [(0, ())] + [(-1, ())] * count
+def _in_order(costs: Costs, agents: Sequence[AgentFacts], count: int, bound: Bound) -> Order | None:
+    unreached: tuple[int, Order] = (-1, ())
+    best: list[tuple[int, Order]] = [(0, ()), *[unreached] * count]
     for agent in agents:
         for used in range(count, 0, -1):
             at, order = best[used - 1]
             if at < 0:
                 continue
-            end = _step(costs, agent, at, costs.layers - (count - used), bound_ms, extra_bytes)
+            end = _step(costs, agent, at, costs.layers - (count - used), bound)
             if end > max(at, best[used][0]):
                 best[used] = (end, (*order, agent))
     end, order = best[count]
     return order if end == costs.layers else None
 
 
-def _step(costs: Costs, agent: AgentFacts, at: int, latest: int, bound_ms: float, extra_bytes: int) -> int:
+def _step(costs: Costs, agent: AgentFacts, at: int, latest: int, bound: Bound) -> int:
     """Return where the agent's range ends if it starts at `at` and must leave a layer for each stage behind it."""
-    return max(at, min(latest, costs.reach(agent, at, bound_ms, extra_bytes)))
+    return max(at, min(latest, costs.reach(agent, at, bound)))
 
 
-def _balance(costs: Costs, order: Order, bound_ms: float) -> Ranges | None:
+def _balance(costs: Costs, order: Order, bound: Bound) -> Ranges | None:
     """Place the borders of a given order inside the bound: least total time, then least uneven."""
     states: dict[int, tuple[float, float, tuple[int, ...]]] = {0: (0.0, 0.0, (0,))}
     for used, agent in enumerate(order):
@@ -132,7 +128,7 @@ def _balance(costs: Costs, order: Order, bound_ms: float) -> Ranges | None:
         final = used == len(order) - 1
         following: dict[int, tuple[float, float, tuple[int, ...]]] = {}
         for at, (total, uneven, borders) in states.items():
-            furthest = min(latest, costs.reach(agent, at, bound_ms))
+            furthest = min(latest, costs.reach(agent, at, bound))
             for end in range(costs.layers if final else at + 1, furthest + 1):
                 ms = costs.ms(agent, at, end)
                 state = (round(total + ms, 9), uneven + ms * ms, (*borders, end))

@@ -8,7 +8,7 @@ from agent.stage.types import EngineName, Numerics
 from shard_export.library.manifest import Manifest
 
 KV_VALUE_BYTES: dict[Numerics, int] = {"exact": 4, "fast": 2}
-"""Cached values are f32 in `exact`; in `fast` a plugin may choose fewer than 16 bits, but a cap must not count on it."""
+"""Cached values are f32 in `exact`; in `fast` a plugin may choose fewer than 16 bits, but no cap may count on it."""
 
 
 class AgentFacts(msgspec.Struct, frozen=True):
