@@ -200,6 +200,11 @@ class Hub:
         """Send an encoded STEP to stage 0, without waiting. Raises NoRoute; a lost stage answers NACK `gone`."""
         self._relay.submit(pipeline, frame_bytes)
 
+    @property
+    def dropped_frames(self) -> dict[str, int]:
+        """Count frames nobody wanted, by cause."""
+        return dict(self._relay.dropped)
+
     # Connections
 
     async def _handle(self, link: ServerConnection) -> None:
