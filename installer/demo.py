@@ -38,6 +38,7 @@ def main() -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="bootstrap.py demo", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true", help="print one JSON object last")
+    parser.add_argument("--library", type=Path, metavar="DIR", help="use this layer library instead of building one")
     options = parser.parse_args()
     began_s = time.monotonic()
 
@@ -46,7 +47,7 @@ def main() -> int:
 
     try:
         with ended_by_signals():
-            result = run(ROOT / ".fallow" / "demo", say)
+            result = run(options.library or demo_library(ROOT / ".fallow" / "demo", say), say)
     except (LoopbackError, ConsoleError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -60,9 +61,8 @@ def main() -> int:
     return 0
 
 
-def run(cache: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Build, enrol, deploy, ask; returns answers, stages and tokens per second."""
-    library = demo_library(cache, say)
+def run(library: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    """Enrol, deploy, ask; returns answers, stages and tokens per second."""
     with tempfile.TemporaryDirectory(prefix="fallow-demo-", ignore_cleanup_errors=True) as folder:
         agents = [AgentSettings("first-pc", threads=1), AgentSettings("second-pc", threads=1)]
         with LoopbackFleet(Path(folder), agents, say) as fleet:

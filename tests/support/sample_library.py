@@ -49,7 +49,7 @@ def sample_library(source: Path) -> Path:
 
 def build(source: Path, library: Path) -> None:
     """Export in a process of its own, so that torch stays out of the one that runs the tests."""
-    command = [sys.executable, "-m", "shard_export.cli", "build", str(source), str(library)]
+    command = [str(Path(sys.executable).with_name("fallow-export")), "build", str(source), str(library)]
     done = subprocess.run(
         command,
         cwd=ROOT,

@@ -40,9 +40,9 @@ def run_suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Cal
     return run
 
 
-def test_a_quiet_suite_passes(run_suite: Callable[..., pytest.RunResult]) -> None:
+def test_a_quiet_suite_passes_without_its_slow_tests(run_suite: Callable[..., pytest.RunResult]) -> None:
     result = run_suite("""
-        import asyncio, logging, subprocess, sys, threading
+        import asyncio, logging, subprocess, sys, threading, pytest
 
         def test_plain():
             logging.getLogger("agent").info("nothing to see")
@@ -53,8 +53,12 @@ def test_a_quiet_suite_passes(run_suite: Callable[..., pytest.RunResult]) -> Non
 
         async def test_with_a_loop():
             await asyncio.gather(asyncio.create_task(asyncio.sleep(0)), asyncio.to_thread(int))
+
+        @pytest.mark.slow
+        def test_long():
+            pass
     """)
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=2, skipped=1)
 
 
 def test_each_kind_of_leftover_fails_its_test_and_no_other(run_suite: Callable[..., pytest.RunResult]) -> None:
@@ -137,13 +141,15 @@ def test_announced_logs_pass_and_must_come(run_suite: Callable[..., pytest.RunRe
     )
 
 
-def test_slow_tests_run_only_when_asked_for(run_suite: Callable[..., pytest.RunResult]) -> None:
-    source = """
+def test_slow_tests_run_when_asked_for(run_suite: Callable[..., pytest.RunResult]) -> None:
+    result = run_suite(
+        """
         import pytest
 
         @pytest.mark.slow
         def test_long():
             pass
-    """
-    run_suite(source).assert_outcomes(skipped=1)
-    run_suite(source, "--slow").assert_outcomes(passed=1)
+        """,
+        "--slow",
+    )
+    result.assert_outcomes(passed=1)

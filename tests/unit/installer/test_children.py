@@ -1,0 +1,94 @@
+"""Child processes of the installer end when they should, and are ended when they must."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from installer.children import run_captured, run_child
+
+ROOT = Path(__file__).resolve().parents[3]
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+# A bootstrap whose work is one child; the child says when it is ready, then waits for good.
+PARENT = """
+import signal, sys
+from pathlib import Path
+from installer import bootstrap, children
+
+children.INTERRUPT_GRACE_S = children.TERMINATE_GRACE_S = 1.0
+bootstrap.run = lambda _: children.run_child([sys.executable, "-c", sys.argv[1]], Path.cwd())
+signal.signal(signal.SIGTERM, bootstrap.stop_on_termination)
+sys.exit(bootstrap.main([]))
+"""
+POLITE = """
+import os, time
+try:
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    print("cleaned up", flush=True)
+"""
+STUBBORN = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-c", source]
+
+
+def test_the_exit_code_comes_back() -> None:
+    assert run_child(python("raise SystemExit(5)"), ROOT) == 5
+
+
+@posix_only
+def test_a_child_ended_by_a_signal_gives_the_code_a_shell_would() -> None:
+    assert run_child(python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), ROOT) == 128 + signal.SIGKILL
+
+
+def test_what_a_quiet_child_says_is_kept_and_shown_only_if_it_fails(capfd: pytest.CaptureFixture[str]) -> None:
+    speak = "import sys; print('to stdout'); print('to stderr', file=sys.stderr); "
+    assert run_captured(python(speak), ROOT)[0] == 0
+    assert capfd.readouterr() == ("", "")
+    code, tail = run_captured(python(speak + "raise SystemExit(3)"), ROOT)
+    assert code == 3
+    assert {"to stdout", "to stderr"} == set(tail.split("\n")) - {""}
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "to stderr" in err
+
+
+def test_a_child_that_cannot_start_says_so() -> None:
+    with pytest.raises(FileNotFoundError):
+        run_captured(["no-such-program-anywhere"], ROOT)
+
+
+@posix_only
+@pytest.mark.parametrize("child", [POLITE, STUBBORN], ids=["polite", "stubborn"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_ends_the_child_first(child: str, number: signal.Signals, code: int) -> None:
+    with subprocess.Popen(
+        [*python(PARENT), child],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.send_signal(number)
+        rest, errors = parent.communicate(timeout=30)
+    assert parent.returncode == code, errors
+    assert not psutil.pid_exists(pid)
+    assert ("cleaned up" in rest) == (child is POLITE)
