@@ -1,0 +1,252 @@
+"""The agent's handle on a stage's child process: start it, exchange frames with it, hear of its end, end it.
+
+Everything here belongs to one event loop and never blocks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from agent.link.frames import HEADER, Frame, FrameError, FrameType, decode, peek_size
+from agent.stage.errors import StageGone, StageLoadError
+from agent.stage.pipes import encode_spec, widen
+from agent.stage.types import Nack, StageReport, StageSpec
+
+logger = logging.getLogger(__name__)
+
+LOAD_TIMEOUT_S = 300.0
+CLOSE_GRACE_S = 1.0
+"""How long a child may take to end after its stdin closed, before it is killed."""
+
+STDERR_LINES = 20
+WRITE_HIGH_BYTES = 8 << 20
+
+OnFrame = Callable[[bytes], None]
+OnExit = Callable[[str], None]
+
+
+class _Pipes(asyncio.SubprocessProtocol):
+    """Cuts the child's output into frames as it arrives: no task switch between the pipe and the callback."""
+
+    def __init__(self) -> None:
+        self.on_frame: OnFrame = lambda _: None
+        self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.broken = ""
+        self._buffer = bytearray()
+        self._stderr_rest = b""
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        raw = data if isinstance(data, bytes) else data.encode()
+        if fd != 1:
+            self._keep_stderr(raw)
+            return
+        try:
+            self._cut(raw)
+        except FrameError as error:
+            self.broken = f"The stage's child process wrote bytes that are not a frame: {error}"
+            self.kill()
+
+    def _cut(self, data: bytes) -> None:
+        # The usual case is one whole frame in one read: hand it on without copying it through the buffer.
+        if not self._buffer and len(data) >= HEADER.size and peek_size(data) == len(data):
+            self.on_frame(data)
+            return
+        self._buffer += data
+        while len(self._buffer) >= HEADER.size:
+            size = peek_size(memoryview(self._buffer)[: HEADER.size].toreadonly())
+            if len(self._buffer) < size:
+                return
+            frame = bytes(self._buffer[:size])
+            del self._buffer[:size]
+            self.on_frame(frame)
+
+    def _keep_stderr(self, data: bytes) -> None:
+        *lines, self._stderr_rest = (self._stderr_rest + data).split(b"\n")
+        self._stderr_rest = self._stderr_rest[-4096:]
+        for line in lines:
+            text = line.decode(errors="replace").rstrip()[:500]
+            self.stderr.append(text)
+            logger.info("stage: %s", text)
+
+    def stderr_tail(self) -> str:
+        rest = self._stderr_rest.decode(errors="replace").strip()
+        lines = [line for line in [*self.stderr, rest] if line]
+        return " | ".join(lines[-5:])[-800:]
+
+    def process_exited(self) -> None:
+        """Wait for the pipes too: their last bytes may still be on the way."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._writable.set()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    async def writable(self) -> None:
+        await self._writable.wait()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.transport.kill()
+
+    @property
+    def transport(self) -> asyncio.SubprocessTransport:
+        transport = self._transport
+        if not isinstance(transport, asyncio.SubprocessTransport):
+            raise TypeError(f"A subprocess has a {type(transport).__name__}.")
+        return transport
+
+
+class StageProcess:
+    """A loaded stage in its child process. Made by `start`; always `close` it."""
+
+    def __init__(self, pipes: _Pipes, spec: StageSpec, report: StageReport, on_exit: OnExit) -> None:
+        self.spec, self.report = spec, report
+        self._pipes = pipes
+        self._on_exit = on_exit
+        self._closing = False
+        pipes.ended.add_done_callback(self._ended)
+
+    @classmethod
+    async def start(
+        cls, spec: StageSpec, *, on_frame: OnFrame, on_exit: OnExit, timeout_s: float = LOAD_TIMEOUT_S
+    ) -> StageProcess:
+        """Start a child and wait until its stage is loaded and probed.
+
+        `on_frame` gets every whole frame the stage sends, `on_exit` the cause when the child ends without `close`;
+        both are called on the loop and must not block. Raises StageLoadError with the child's own code, or `died` or
+        `load` (timeout). A cancelled start leaves no child.
+        """
+        pipes = await _spawn()
+        try:
+            report = await _await_report(pipes, spec, timeout_s)
+        except BaseException:
+            await _end(pipes)
+            raise
+        pipes.on_frame = on_frame
+        return cls(pipes, spec, report, on_exit)
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return int(self._pipes.transport.get_pid())
+
+    @property
+    def running(self) -> bool:
+        """Whether the child can still answer."""
+        return not self._closing and not self._pipes.ended.done()
+
+    async def send(self, frame: bytes) -> None:
+        """Pass one whole frame to the stage; waits only when the pipe is full. Raises StageGone."""
+        if not self.running:
+            raise StageGone("The stage's child process has ended; load the stage again.")
+        stdin = _stdin(self._pipes)
+        stdin.write(frame)
+        await self._pipes.writable()
+
+    async def close(self) -> None:
+        """End the child within two seconds, by force if needed. Safe to call again, and to cancel."""
+        self._closing = True
+        await _end(self._pipes)
+
+    def _ended(self, _: asyncio.Future[None]) -> None:
+        if self._closing:
+            return
+        self._on_exit(_cause(self._pipes))
+
+
+async def _spawn() -> _Pipes:
+    loop = asyncio.get_running_loop()
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    options: dict[str, Any] = {}
+    if sys.platform == "win32":
+        options["creationflags"] = subprocess.CREATE_NO_WINDOW
+    transport, pipes = await loop.subprocess_exec(
+        _Pipes,
+        sys.executable,
+        "-m",
+        "agent.stage.worker",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        **options,
+    )
+    out = transport.get_pipe_transport(1)
+    if out is not None and sys.platform == "linux":
+        widen(out.get_extra_info("pipe").fileno())
+    _stdin(pipes).set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+    return pipes
+
+
+async def _await_report(pipes: _Pipes, spec: StageSpec, timeout_s: float) -> StageReport:
+    first: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    pipes.on_frame = lambda data: None if first.done() else first.set_result(data)
+    _stdin(pipes).write(encode_spec(spec))
+    either: set[asyncio.Future[Any]] = {first, pipes.ended}
+    await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    if first.done():
+        return _report(decode(first.result()))
+    if pipes.ended.done():
+        raise StageLoadError("died", _cause(pipes))
+    raise StageLoadError("load", f"The stage was not loaded within {timeout_s:.0f} s; plan fewer layers for this PC.")
+
+
+def _report(frame: Frame) -> StageReport:
+    try:
+        if frame.type is FrameType.NACK:
+            nack = msgspec.msgpack.decode(frame.table, type=Nack)
+            raise StageLoadError(nack.code, nack.message)
+        return msgspec.msgpack.decode(frame.table, type=StageReport)
+    except msgspec.MsgspecError as error:
+        raise StageLoadError("load", f"The stage's report cannot be parsed ({error}); reinstall the agent.") from error
+
+
+async def _end(pipes: _Pipes) -> None:
+    """Close stdin, then kill; a cancelled caller leaves a killed child behind, never a running one."""
+    try:
+        with contextlib.suppress(TimeoutError):
+            _stdin(pipes).abort()
+            await asyncio.wait_for(asyncio.shield(pipes.ended), CLOSE_GRACE_S)
+    finally:
+        if not pipes.ended.done():
+            pipes.kill()
+    await asyncio.shield(pipes.ended)
+    pipes.transport.close()
+
+
+def _cause(pipes: _Pipes) -> str:
+    if pipes.broken:
+        return pipes.broken
+    code = pipes.transport.get_returncode()
+    tail = pipes.stderr_tail()
+    how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
+    return f"The stage's child process {how}; load the stage again." + (f" Its last words: {tail}" if tail else "")
+
+
+def _stdin(pipes: _Pipes) -> asyncio.WriteTransport:
+    transport = pipes.transport.get_pipe_transport(0)
+    if not isinstance(transport, asyncio.WriteTransport):
+        raise StageGone("The stage's child process has no stdin any more; load the stage again.")
+    return transport

@@ -1,0 +1,156 @@
+"""From a STEP frame to its answer: the worker's core, without pipes and threads.
+
+Belongs to one thread: the one that owns the engine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import openvino as ov
+import psutil
+
+from agent.link.frames import HEADER, Frame, FrameError, FrameType, decode, encode
+from agent.stage import sampling
+from agent.stage.engines.base import Engine
+from agent.stage.errors import BadStep, StaleEpoch, StepError
+from agent.stage.types import Nack, Row, Sampling, StageReport, StageSpec, StageTiming, StepTable, StreamId
+
+PROBE_STREAM = StreamId(-1)
+PROBE_STEPS = 5
+
+_table_decoder = msgspec.msgpack.Decoder(StepTable)
+_encoder = msgspec.msgpack.Encoder()
+
+
+class StepRunner:
+    """Answers frames for one loaded stage: the engine, and each stream's sampling at the tail."""
+
+    def __init__(self, spec: StageSpec, engine: Engine, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._spec, self._engine, self._clock = spec, engine, clock
+        self._sampling: dict[StreamId, Sampling] = {}
+
+    def answer(self, data: bytes | memoryview, arrived_s: float) -> bytes:
+        """Run one whole frame and return the frame to send: the next stage's STEP, TOKENS, or a NACK.
+
+        `arrived_s` is when the frame was read, on the runner's clock. Never raises for what a frame can contain.
+        """
+        try:
+            frame = decode(data)
+        except FrameError as error:
+            return self._nack(data, BadStep(f"{error} Send the step again."))
+        try:
+            return self._run(frame, arrived_s)
+        except StepError as error:
+            return self._nack(data, error)
+
+    def _run(self, frame: Frame, arrived_s: float) -> bytes:
+        started = self._clock()
+        table = self._accept(frame)
+        for stream in table.release:
+            self._engine.release(stream)
+            self._sampling.pop(stream, None)
+        for row in table.rows:
+            if row.sampling is not None:
+                self._sampling[row.stream] = row.sampling
+        output = self._engine.step(table.rows, frame.tensor) if table.rows else None
+        is_tail = self._engine.shape.is_tail
+        if is_tail:
+            output = self._pick(table.rows, output)
+        timing = StageTiming(_microseconds(self._clock() - started), _microseconds(started - arrived_s))
+        return encode(
+            Frame(
+                type=FrameType.TOKENS if is_tail else FrameType.STEP,
+                pipeline=frame.pipeline,
+                epoch=frame.epoch,
+                step=frame.step,
+                sequence=frame.sequence,
+                stage=self._spec.stage if is_tail else self._spec.stage + 1,
+                table=_encoder.encode(StepTable(table.rows, table.release, [*table.timings, timing])),
+                tensor=output,
+                flags=frame.flags,
+            )
+        )
+
+    def _accept(self, frame: Frame) -> StepTable:
+        spec = self._spec
+        if frame.epoch != spec.epoch:
+            raise StaleEpoch(f"The step belongs to epoch {frame.epoch} and this stage to {spec.epoch}; drop it.")
+        if frame.type is not FrameType.STEP or frame.pipeline != spec.pipeline or frame.stage != spec.stage:
+            raise BadStep(
+                f"A {frame.type.name} frame for stage {frame.stage} of pipeline {frame.pipeline} reached stage "
+                f"{spec.stage} of pipeline {spec.pipeline}; check the route."
+            )
+        try:
+            return _table_decoder.decode(frame.table)
+        except msgspec.MsgspecError as error:
+            raise BadStep(f"The step's table cannot be parsed ({error}); send it again.") from error
+
+    def _pick(self, rows: list[Row], logits: np.ndarray | None) -> np.ndarray | None:
+        if logits is None or not len(logits):
+            return None
+        choices = []
+        for row in rows:
+            chosen = self._sampling.get(row.stream, sampling.GREEDY)
+            end = row.first + row.count
+            choices += [(chosen, position + 1) for position in range(end - row.wants, end)]
+        return sampling.sample(logits, choices)
+
+    def _nack(self, data: bytes | memoryview, error: StepError) -> bytes:
+        """Answer with the header's own numbers, so that the coordinator can match even a broken frame."""
+        _, _, _, _, _, pipeline, epoch, step, sequence, *_ = HEADER.unpack_from(data)
+        return nack_frame(self._spec.stage, error.code, str(error), (pipeline, epoch, step, sequence))
+
+
+def nack_frame(stage: int, code: str, message: str, header: tuple[int, int, int, int]) -> bytes:
+    """Build a NACK; `header` is (pipeline, epoch, step, sequence) of the frame it answers."""
+    pipeline, epoch, step, sequence = header
+    table = _encoder.encode(Nack(stage, code, message))
+    return encode(Frame(FrameType.NACK, pipeline, epoch, step, sequence, stage, table, None))
+
+
+def report_frame(spec: StageSpec, report: StageReport) -> bytes:
+    """Build the REPORT that a child sends once its stage is ready."""
+    return encode(Frame(FrameType.REPORT, spec.pipeline, spec.epoch, 0, 0, spec.stage, _encoder.encode(report), None))
+
+
+def describe(spec: StageSpec, engine: Engine, load_ms: float) -> StageReport:
+    """Probe a freshly loaded engine with real one-token decodes and report on it. Raises StepError."""
+    probe_ms = _probe(engine)
+    # Cache pages are taken as they are first written: count all of them, not only those the probe touched.
+    memory_bytes = psutil.Process().memory_info().rss + engine.kv_bytes
+    return StageReport(
+        library_digest=engine.library_digest,
+        first=spec.first,
+        last=spec.last,
+        engine=spec.engine,
+        numerics=spec.numerics,
+        device=spec.device,
+        fused=engine.fused,
+        kv_tokens=engine.kv_tokens,
+        memory_bytes=memory_bytes,
+        load_ms=round(load_ms, 1),
+        probe_ms=probe_ms,
+        openvino=ov.__version__,
+    )
+
+
+def _probe(engine: Engine) -> float:
+    shape = engine.shape
+    token = np.zeros(1, np.int64) if shape.takes_ids else np.zeros((1, shape.hidden_size), np.float32)
+    times = []
+    for position in range(min(PROBE_STEPS + 1, shape.context_tokens)):
+        started = time.perf_counter()
+        engine.step([Row(PROBE_STREAM, position, 1)], token)
+        times.append(1e3 * (time.perf_counter() - started))
+    engine.release(PROBE_STREAM)
+    # The first call allocates and is no measure of a decode.
+    return round(statistics.median(times[1:] or times), 3)
+
+
+def _microseconds(seconds: float) -> int:
+    return max(0, round(1e6 * seconds))
