@@ -290,6 +290,8 @@ class Coordinator:
     def _fail_all(self, code: str, reason: str) -> None:
         if self._lost_reason:
             return
+        if code == "stage_lost":
+            log.warning("%s stops: %s", self.model_id, reason)
         self._lost_reason = reason
         self._scheduler.fail_all()
         self._flight.clear()

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tokenizers import Tokenizer
+
+from console.pipeline.errors import PromptError, TokenizerUnusable
+from console.pipeline.tokens import ModelTokenizer
+from shard_export.library.manifest import MANIFEST_NAME, Manifest
+from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
+
+HELLO = [{"role": "user", "content": "Hello <b> & 'you' 😀"}]
+
+
+def make_tokenizer(template: str = "{{ messages[0]['content'] }}", **changes: Any) -> ModelTokenizer:
+    return ModelTokenizer(
+        byte_tokenizer(), eos_ids=[EOS], bos_id=BOS, template=template, special_tokens={"bos_token": "<s>"}, **changes
+    )
+
+
+def test_text_survives_encoding_and_decoding() -> None:
+    tokenizer = make_tokenizer()
+    ids = tokenizer.encode_chat(HELLO)
+    assert len(ids) == len("Hello <b> & 'you' 😀".encode())
+    assert tokenizer.decode(ids) == "Hello <b> & 'you' 😀"
+    assert tokenizer.decode([*ids, EOS]) == "Hello <b> & 'you' 😀"
+
+
+@pytest.mark.parametrize("template", ["{{ messages[0].content }}", "{{ bos_token }}{{ messages[0].content }}"])
+def test_bos_comes_exactly_once_whether_the_template_writes_it_or_not(template: str) -> None:
+    ids = make_tokenizer(template, adds_bos=True).encode_chat(HELLO)
+    assert ids[0] == BOS
+    assert ids.count(BOS) == 1
+
+
+def test_bos_is_left_to_the_template_of_models_that_add_none() -> None:
+    assert BOS not in make_tokenizer().encode_chat(HELLO)
+
+
+def test_the_template_opens_the_answer() -> None:
+    template = "{% for m in messages %}\n  {{ m.content }}\n{% endfor %}\n{% if add_generation_prompt %}>{% endif %}"
+    assert make_tokenizer(template).render_chat([{"role": "user", "content": "a"}]) == "  a\n>"
+
+
+def test_tojson_writes_what_python_writes() -> None:
+    value = {"b": "<é> & 'x'", "a": [1, None, True]}
+    rendered = make_tokenizer("{{ {'b': \"<é> & 'x'\", 'a': [1, none, true]} | tojson }}").render_chat(HELLO)
+    assert rendered == json.dumps(value, ensure_ascii=False)
+
+
+def test_strftime_now_gives_a_date() -> None:
+    assert len(make_tokenizer("{{ strftime_now('%Y-%m-%d') }}").render_chat(HELLO)) == 10
+
+
+def test_a_template_that_refuses_says_why() -> None:
+    with pytest.raises(PromptError, match="roles must alternate"):
+        make_tokenizer("{{ raise_exception('roles must alternate') }}").encode_chat(HELLO)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages[9].content }}",
+        "{{ messages[0].content + none }}",
+        "{{ 1 // 0 }}",
+    ],
+)
+def test_a_template_that_misbehaves_is_a_prompt_error(template: str) -> None:
+    with pytest.raises(PromptError, match="chat template refuses"):
+        make_tokenizer(template).encode_chat(HELLO)
+
+
+@pytest.mark.parametrize("template", ["", "  \n"])
+def test_a_model_without_a_template_cannot_chat(template: str) -> None:
+    with pytest.raises(PromptError, match="no chat template"):
+        make_tokenizer(template).encode_chat(HELLO)
+
+
+def test_an_empty_conversation_is_refused() -> None:
+    with pytest.raises(PromptError, match="at least one message"):
+        make_tokenizer().encode_chat([])
+
+
+def test_a_template_that_does_not_compile_makes_the_tokenizer_unusable() -> None:
+    with pytest.raises(TokenizerUnusable, match="cannot be compiled"):
+        make_tokenizer("{% for %}")
+
+
+def make_library(folder: Path, library: Path, **files: bytes | None) -> Manifest:
+    """Copy the tokenizer of a library with some files replaced (or, with None, missing on disk)."""
+    manifest = read_manifest(library)
+    for record in manifest.tokens.files:
+        target = folder / record.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        content = files.get(target.stem, (library / record.path).read_bytes())
+        if content is not None:
+            target.write_bytes(content)
+    return manifest
+
+
+def read_manifest(library: Path) -> Manifest:
+    return msgspec.json.decode((library / MANIFEST_NAME).read_bytes(), type=Manifest)
+
+
+def test_the_real_template_and_tokenizer_give_the_known_prompt(smollm2_library: Path) -> None:
+    tokenizer = ModelTokenizer.load(smollm2_library, read_manifest(smollm2_library))
+    rendered = tokenizer.render_chat(HELLO)
+    assert rendered.startswith("<|im_start|>system\n")
+    assert rendered.endswith("<|im_start|>user\nHello <b> & 'you' 😀<|im_end|>\n<|im_start|>assistant\n")
+    ids = tokenizer.encode_chat(HELLO)
+    raw = Tokenizer.from_file(str(smollm2_library / "tokenizer" / "tokenizer.json"))
+    assert ids == raw.encode(rendered, add_special_tokens=False).ids
+    assert raw.id_to_token(ids[0]) == "<|im_start|>"
+    assert {raw.id_to_token(token) for token in tokenizer.eos_ids} >= {"<|im_end|>"}
+
+
+def test_the_real_tokenizer_streams_emoji_and_scripts_whole(smollm2_library: Path) -> None:
+    tokenizer = ModelTokenizer.load(smollm2_library, read_manifest(smollm2_library))
+    text = " Hi 👩‍👩‍👧 — ünï 日本語\n\n  end 🇫🇷"
+    stream = tokenizer.text_stream()
+    pieces = [stream.push(token) for token in tokenizer.encode_text(text)]
+    assert "".join(pieces) + stream.flush() == text
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"tokenizer": b"{"}, "tokenizer of .* cannot be read"),
+        ({"tokenizer": None}, "tokenizer of .* cannot be read"),
+        ({"tokenizer_config": b"[]"}, "tokenizer_config.json cannot be read"),
+        ({"chat_template": None}, "chat template cannot be read"),
+        ({"chat_template": b"\xff\xfe"}, "chat template cannot be read"),
+        ({"chat_template": b" " * (1 << 21)}, "larger than 1 MiB"),
+    ],
+)
+def test_a_torn_library_makes_the_tokenizer_unusable(
+    tmp_path: Path, smollm2_library: Path, files: dict[str, bytes | None], complaint: str
+) -> None:
+    manifest = make_library(tmp_path, smollm2_library, **files)
+    with pytest.raises(TokenizerUnusable, match=complaint):
+        ModelTokenizer.load(tmp_path, manifest)
