@@ -44,6 +44,7 @@ class Database:
         if _is_sqlite(url):
             _configure_sqlite(engine)
         try:
+            _prepare_file(url)
             _upgrade(engine, url, now_s)
         except (DBAPIError, sqlite3.Error, OSError) as error:
             engine.dispose()
@@ -86,6 +87,14 @@ def _url(where: str | Path) -> URL:
 
 def _is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
+
+
+def _prepare_file(url: URL) -> None:
+    """Make a new SQLite file for this user alone; SQLite gives its companions the same rights."""
+    if _is_sqlite(url) and url.database and url.database != ":memory:":
+        path = Path(url.database)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
 
 
 def _configure_sqlite(engine: Engine) -> None:

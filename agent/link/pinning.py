@@ -1,0 +1,223 @@
+"""From an invite's addresses to a verified connection: find the console, check the pin, connect again with TLS checked.
+
+The first connection is not verified (Python cannot show us the chain a peer sent), so it only reads the authorities
+the console claims, compares the key of one with the invite's pin, and sends nothing. The second trusts that one
+authority and nothing else; only there anything is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+
+from agent.link.enrol_messages import (
+    MAX_ENROL_BYTES,
+    OLDEST_PROTOCOL,
+    PROTOCOL,
+    EnrolHello,
+    Refused,
+    decode_from_enroller,
+)
+from agent.link.errors import (
+    ClockWrong,
+    ConsoleUnreachable,
+    EnrolmentError,
+    PinMismatch,
+    ProtocolMismatch,
+    TlsInspected,
+)
+from agent.link.identity import read_authorities, server_hostname, server_verifying_context, spki_sha256
+from agent.link.invite import Invite
+from agent.link.messages import ENROL_PATH, MessageError
+
+_log = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S = 10.0
+_CLOCK_LEEWAY_S = 3600.0
+
+
+@dataclass(frozen=True)
+class FoundConsole:
+    """A console that proved to hold the pinned key. `url` is the address that worked."""
+
+    url: str
+    fleet_id: str
+    authority_pem: bytes
+
+
+@dataclass(frozen=True)
+class VerifiedConsole:
+    """An open, verified connection with the console's greeting."""
+
+    connection: ClientConnection
+    hello: EnrolHello
+    server_certificate: bytes
+
+
+async def find_console(invite: Invite, now: Callable[[], float] = time.time) -> FoundConsole:
+    """Try the invite's addresses in order and return the first whose authority matches the pin.
+
+    Raises PinMismatch, TlsInspected, ClockWrong or ProtocolMismatch if something answered and nothing fitted,
+    ConsoleUnreachable if nothing answered.
+    """
+    answered: EnrolmentError | None = None
+    silent: list[str] = []
+    for url in invite.urls:
+        try:
+            return await _check_pin(url, invite, now)
+        except ConsoleUnreachable as error:
+            silent.append(str(error))
+        except EnrolmentError as error:
+            _log.info("The console at %s is not the invite's: %s", url, error)
+            answered = answered or error
+    if answered is not None:
+        raise answered
+    raise ConsoleUnreachable(
+        f"The console does not answer at {'; '.join(silent)}: check that this PC is in the company network and that "
+        "the console is running."
+    )
+
+
+async def _check_pin(url: str, invite: Invite, now: Callable[[], float]) -> FoundConsole:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    async with _open(url, context, invite.fleet_id) as connection:
+        hello = await _greeting(connection, url)
+        leaf_der = _peer_certificate(connection)
+    try:
+        authorities = read_authorities(hello.authorities_pem)
+    except ValueError as error:
+        raise PinMismatch(f"What answers at {url} is not this invite's console ({error}).") from None
+    pinned = next((one for one in authorities if _matches(one, invite.ca_spki_sha256)), None)
+    if pinned is None:
+        raise PinMismatch(
+            f"The console at {url} is not the one this invite was made for; ask your administrator for a new invite "
+            "and do not use this address."
+        )
+    _check_leaf(x509.load_der_x509_certificate(leaf_der), pinned, hello, now())
+    return FoundConsole(url, invite.fleet_id, pinned.public_bytes(Encoding.PEM))
+
+
+def _matches(authority: x509.Certificate, pin: bytes) -> bool:
+    public = authority.public_key()
+    return isinstance(public, ec.EllipticCurvePublicKey) and hmac.compare_digest(spki_sha256(public), pin)
+
+
+def _check_leaf(leaf: x509.Certificate, pinned: x509.Certificate, hello: EnrolHello, now_s: float) -> None:
+    try:
+        leaf.verify_directly_issued_by(pinned)
+    except (ValueError, TypeError, InvalidSignature):
+        issuer = leaf.issuer.rfc4514_string()[:120] or "an unnamed issuer"
+        raise TlsInspected(
+            f"The encrypted connection is opened on the way (its certificate comes from {issuer!r}); ask your network "
+            "administrator to exempt the Fallow console from TLS inspection."
+        ) from None
+    offset_s = now_s - hello.now_s
+    valid = leaf.not_valid_before_utc.timestamp() <= now_s <= leaf.not_valid_after_utc.timestamp()
+    if not valid and abs(offset_s) > _CLOCK_LEEWAY_S:
+        direction = "ahead" if offset_s > 0 else "behind"
+        raise ClockWrong(
+            f"This PC's clock is {_duration(abs(offset_s))} {direction} of the console's; set it right and try again."
+        )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 86_400:.0f} days" if seconds >= 2 * 86_400 else f"{seconds / 3600:.0f} hours"
+
+
+@asynccontextmanager
+async def verified_connection(url: str, fleet_id: str, authorities_pem: bytes) -> AsyncIterator[VerifiedConsole]:
+    """Connect with the server's certificate checked against these authorities only, and read the greeting.
+
+    Raises EnrolmentError kinds; ConnectionClosed may pass through later.
+    """
+    async with _open(url, server_verifying_context(authorities_pem), fleet_id) as connection:
+        hello = await _greeting(connection, url)
+        if hello.fleet_id != fleet_id:
+            raise PinMismatch(f"The console at {url} belongs to the fleet {hello.fleet_id!r}, not to {fleet_id!r}.")
+        if not hello.oldest_protocol <= PROTOCOL or hello.protocol < OLDEST_PROTOCOL:
+            raise ProtocolMismatch(
+                f"The console speaks enrolment versions {hello.oldest_protocol} to {hello.protocol} and this PC "
+                f"{PROTOCOL}; update the older of the two."
+            )
+        yield VerifiedConsole(connection, hello, _peer_certificate(connection))
+
+
+@asynccontextmanager
+async def _open(url: str, context: ssl.SSLContext, fleet_id: str) -> AsyncIterator[ClientConnection]:
+    try:
+        connection = await connect(
+            url.rstrip("/") + ENROL_PATH,
+            ssl=context,
+            server_hostname=server_hostname(fleet_id),
+            compression=None,
+            proxy=None,
+            user_agent_header=None,
+            max_size=MAX_ENROL_BYTES,
+            max_queue=4,
+            open_timeout=OPEN_TIMEOUT_S,
+            close_timeout=1,
+            ping_interval=None,
+        )
+    except ssl.SSLCertVerificationError as error:
+        raise PinMismatch(
+            f"The console at {url} shows a certificate that does not hold: {error.verify_message}."
+        ) from None
+    except InvalidStatus as error:
+        raise ProtocolMismatch(
+            f"{url} answered HTTP {error.response.status_code} instead of a Fallow console; a proxy or a login page "
+            "may be in between."
+        ) from None
+    except (InvalidHandshake, ssl.SSLError):
+        raise ProtocolMismatch(f"What answers at {url} is not a Fallow console; check address and port.") from None
+    except TimeoutError:
+        raise ConsoleUnreachable(f"{url} (no answer within {OPEN_TIMEOUT_S:g} s)") from None
+    except (OSError, WebSocketException) as error:
+        raise ConsoleUnreachable(f"{url} ({_cause(error)})") from None
+    async with connection:
+        yield connection
+
+
+def _cause(error: Exception) -> str:
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else type(error).__name__
+
+
+async def _greeting(connection: ClientConnection, url: str) -> EnrolHello:
+    try:
+        message = decode_from_enroller(await _receive(connection))
+    except MessageError:
+        raise ProtocolMismatch(f"What answers at {url} is not a Fallow console; check address and port.") from None
+    except (ConnectionClosed, TimeoutError):
+        raise ConsoleUnreachable(f"{url} (it accepts connections but does not greet)") from None
+    if isinstance(message, Refused):
+        raise ConsoleUnreachable(f"{url} ({message.message})")
+    if not isinstance(message, EnrolHello):
+        raise ProtocolMismatch(f"The console at {url} did not greet first; update Fallow on this PC.")
+    return message
+
+
+async def _receive(connection: ClientConnection) -> bytes | str:
+    async with asyncio.timeout(OPEN_TIMEOUT_S):
+        return await connection.recv()
+
+
+def _peer_certificate(connection: ClientConnection) -> bytes:
+    der: bytes | None = connection.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    if der is None:
+        raise ProtocolMismatch("The console shows no certificate; check address and port.")
+    return der
