@@ -20,7 +20,7 @@ from console.pipeline.errors import PromptError, QueueFull
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines, Flight, Sent
 from console.pipeline.meters import RateMeter, StepMeter
 from console.pipeline.outbox import Outbox
-from console.pipeline.scheduler import Limits, Outcome, Scheduler
+from console.pipeline.scheduler import QUEUE_LIMIT, Limits, Outcome, Scheduler
 from console.pipeline.tokens import TextCodec
 from console.pipeline.types import (
     Event,
@@ -60,16 +60,17 @@ class Coordinator:
         pipeline: PipelineId,
         epoch: Epoch,
         deadlines: Deadlines = DEFAULT_DEADLINES,
+        queue: int = QUEUE_LIMIT,
         clock: Clock = time.perf_counter,
     ) -> None:
-        """`kv_tokens` is the smallest cache of all stages; `streams` how many may run at once."""
+        """`kv_tokens` is the smallest cache of all stages; at most `streams` run at once and `queue` wait."""
         self.model_id = model_id
         self.epoch = epoch
         self._stages = list(stages)
         self._tokenizer = tokenizer
         self._pipeline = pipeline
         self._clock = clock
-        self._scheduler = Scheduler(Limits(len(self._stages), kv_tokens, context_tokens, streams))
+        self._scheduler = Scheduler(Limits(len(self._stages), kv_tokens, context_tokens, streams, queue=queue))
         self.context_tokens = self._scheduler.limits.stream_tokens
         self._answers: dict[StreamId, Answer] = {}
         self._flight = Flight(deadlines)
