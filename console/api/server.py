@@ -7,9 +7,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 
-import msgspec
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -19,13 +17,6 @@ GRACE_S = 3
 """How long running requests get at shutdown; streams were told to end before."""
 KEEP_ALIVE_IDLE_S = 30
 MAX_CONNECTIONS = 2000
-
-
-class Certificate(msgspec.Struct, frozen=True):
-    """PEM files the server shows when it is reachable from other PCs."""
-
-    certificate: Path
-    private_key: Path
 
 
 class _Server(uvicorn.Server):
@@ -47,9 +38,9 @@ class _Server(uvicorn.Server):
 class ApiServer:
     """Serves one ASGI application on one address. Start and stop on the service's event loop."""
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, certificate: Certificate | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._host, self._port = host, port
-        self._secure = certificate is not None
+        self._secure = tls is not None
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -60,9 +51,10 @@ class ApiServer:
                 timeout_graceful_shutdown=GRACE_S,
                 timeout_keep_alive=KEEP_ALIVE_IDLE_S,
                 limit_concurrency=MAX_CONNECTIONS,
-                ssl_certfile=certificate.certificate if certificate else None,
-                ssl_keyfile=str(certificate.private_key) if certificate else None,
-                ssl_version=ssl.PROTOCOL_TLS_SERVER,
+                ws="none",
+                # Whoever asks is who the socket says: no forwarded header may name another source.
+                proxy_headers=False,
+                ssl_context_factory=None if tls is None else lambda _config, _default: tls,
             )
         )
         self._task: asyncio.Task[None] | None = None

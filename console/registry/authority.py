@@ -14,12 +14,13 @@ import re
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from agent.link.errors import IdentityError, KeyLocked
@@ -34,7 +35,15 @@ from agent.link.identity import (
     spki_sha256,
 )
 from agent.link.keystore import Keystore, Protection, ensure_private_folder, write_private
-from console.registry.certificates import SERVER_LIFE, Issuer, checked_request, make_device, make_root, make_server
+from console.registry.certificates import (
+    SERVER_LIFE,
+    Issuer,
+    checked_request,
+    make_api,
+    make_device,
+    make_root,
+    make_server,
+)
 from console.registry.errors import RegistryUnreadable
 
 _NOT_A_NAME = re.compile(r"[^\w .,&'()-]")
@@ -133,6 +142,10 @@ class Authority:
     def issue_device(self, request_der: bytes, device_id: DeviceId) -> x509.Certificate:
         """Sign a device certificate for the key of a certificate request. Raises RequestRefused."""
         return make_device(self._issuer, checked_request(request_der), device_id, self._now())
+
+    def issue_api(self, public: ec.EllipticCurvePublicKey, names: Sequence[x509.GeneralName]) -> x509.Certificate:
+        """Sign a certificate for the HTTP API under the names and addresses its clients dial."""
+        return make_api(self._issuer, public, names, self._now())
 
     def server_context(self) -> ssl.SSLContext:
         """TLS for the agents' port: TLS 1.3 only, our own authorities only.

@@ -6,6 +6,7 @@ authority key identifier. Names never come from a request; the console chooses t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -79,6 +80,18 @@ def make_server(issuer: Issuer, public: ec.EllipticCurvePublicKey, now_s: float)
     return (
         _leaf(issuer, public, name, now_s, _SERVER)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(issuer.key, hashes.SHA256())
+    )
+
+
+def make_api(
+    issuer: Issuer, public: ec.EllipticCurvePublicKey, names: Sequence[x509.GeneralName], now_s: float
+) -> x509.Certificate:
+    """Sign the certificate of the HTTP API: clients know it by the names and addresses they dial."""
+    return (
+        _leaf(issuer, public, server_hostname(issuer.fleet_id), now_s, _SERVER)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(issuer.key, hashes.SHA256())
     )

@@ -1,0 +1,242 @@
+"""What travels on /admin/v1, shared by the routes and their clients. Times are Unix seconds, sizes bytes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from agent.stage.types import EngineName, Numerics
+from console.pipeline.types import StageStatus
+from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRecord, Scope
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Link = Literal["connected", "offline"]
+
+
+class NewInvite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ask for an invite usable by `uses` PCs for `hours`."""
+
+    uses: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    hours: Annotated[float, msgspec.Meta(gt=0, le=24 * 30)] = 24.0
+    auto_approve: bool = False
+    hint: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class Invite(msgspec.Struct, frozen=True):
+    """A new invite. `text` holds the secret and is shown only this once."""
+
+    token_id: str
+    text: str
+    expires_s: float
+
+
+class Invites(msgspec.Struct, frozen=True):
+    """All invites, without their secrets."""
+
+    invites: list[InviteRecord]
+
+
+class Agent(msgspec.Struct, frozen=True):
+    """A PC as the admin sees it: its record and, while connected, what it said last."""
+
+    device_id: str
+    name: str
+    state: str
+    reason: str
+    device_code: str
+    link: Link
+    seen_s: float | None
+    os: str = ""
+    version: str = ""
+    memory_bytes: int = 0
+    memory_free_bytes: int = 0
+    devices: list[str] = []
+    volunteering: str = ""
+    held_because: list[str] = []
+    key_protection: str = ""
+
+
+class Agents(msgspec.Struct, frozen=True):
+    """The fleet."""
+
+    agents: list[Agent]
+
+
+class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Take a PC out of the fleet; a banned one cannot enrol again with the same key."""
+
+    ban: bool = False
+
+
+class NewLibrary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Register a library folder on the console's own disk."""
+
+    folder: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+
+
+class Library(msgspec.Struct, frozen=True):
+    """A registered library; `problem` says why it cannot be used now (empty: it can)."""
+
+    digest: str
+    model_id: str
+    folder: str
+    added_s: float
+    layer_count: int = 0
+    size_bytes: int = 0
+    context_tokens: int = 0
+    problem: str = ""
+
+    @staticmethod
+    def unreadable(record: LibraryRecord, problem: str) -> Library:
+        return Library(record.digest, record.model_id, record.folder, record.added_s, problem=problem)
+
+
+class Libraries(msgspec.Struct, frozen=True):
+    """All registered libraries."""
+
+    libraries: list[Library]
+
+
+class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ask for a model to be served. `stages` None: the planner chooses; `devices` empty: any PC may be used."""
+
+    model: Name
+    stages: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
+    numerics: Numerics = "fast"
+    engine: EngineName = "paged"
+    context: Annotated[int, msgspec.Meta(ge=16, le=1 << 20)] = 2048
+    streams: Annotated[int, msgspec.Meta(ge=1, le=256)] = 8
+    devices: list[str] = []
+
+
+class PlannedStage(msgspec.Struct, frozen=True):
+    """Layers `first <= i < last` on a PC."""
+
+    stage: int
+    device_id: str
+    device_name: str
+    first: int
+    last: int
+
+
+class Planned(msgspec.Struct, frozen=True, tag="planned"):
+    """The plan and its reasons."""
+
+    stages: list[PlannedStage]
+    reasons: list[str]
+    epoch: int
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    """How far a stage is: bytes in phase `fetch`, 0 of 1 in `load`."""
+
+    stage: int
+    device_name: str
+    phase: str
+    done: int
+    total: int
+
+
+class StageUp(msgspec.Struct, frozen=True, tag="stage_up"):
+    """A stage is loaded and said what it is."""
+
+    stage: int
+    device_name: str
+    engine: str
+    fused: bool
+    load_ms: float
+    memory_bytes: int
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The model answers: a real token came through all stages in `probe_ms`."""
+
+    model: str
+    probe_ms: float
+
+
+class Broken(msgspec.Struct, frozen=True, tag="failed"):
+    """The deployment failed and nothing of it is left; `device_name` names the PC when one is the cause."""
+
+    code: str
+    message: str
+    device_id: str = ""
+    device_name: str = ""
+
+
+DeployEvent = Planned | Loading | StageUp | Ready | Broken
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """The last real one-token probe through all stages: `age_s` ago; never done when `age_s` is None."""
+
+    ok: bool = False
+    age_s: float | None = None
+    ms: float = 0.0
+    message: str = "No probe has run yet."
+
+
+DeploymentState = Literal["waiting", "deploying", "ready", "failed"]
+
+
+class PipelineView(msgspec.Struct, frozen=True):
+    """A deployment: what was asked, how it is, who serves it. Speeds are over the last seconds."""
+
+    model: str
+    state: DeploymentState
+    message: str
+    epoch: int
+    probe: Probe
+    request: DeployRequest
+    stages: list[StageStatus] = []
+    tokens_per_second: float = 0.0
+    overhead_ms: float = 0.0
+    running: int = 0
+    queued: int = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The whole service at a glance."""
+
+    version: str
+    started_s: float
+    api_url: str
+    agents_urls: list[str]
+    agents_connected: int
+    agents_known: int
+    pipelines: list[PipelineView]
+
+
+class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Ask for an API key; `days` None: it does not expire."""
+
+    name: Name
+    scope: Scope = "chat"
+    days: Annotated[float, msgspec.Meta(gt=0, le=3650)] | None = None
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A new key; `secret` is shown only this once."""
+
+    key: ApiKey
+    secret: str
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """All keys, without their secrets."""
+
+    keys: list[ApiKey]
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """Entries of the audit log, newest first."""
+
+    entries: list[AuditEntry]
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A change was made."""
+
+    done: bool = True
+    detail: dict[str, Any] = {}

@@ -1,0 +1,57 @@
+"""Joins what the registry remembers of a PC with what the hub sees of it now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from console.api.admin.types import Agent
+from console.fleet.events import AgentView
+from console.registry.records import DeviceRecord
+
+
+def agent_views(records: Sequence[DeviceRecord], connected: Sequence[AgentView]) -> list[Agent]:
+    """Describe every known PC; one that is not connected keeps what it said last."""
+    live = {agent.device_id: agent for agent in connected}
+    return [
+        _connected(record, live[record.device_id]) if record.device_id in live else _offline(record)
+        for record in records
+    ]
+
+
+def _connected(record: DeviceRecord, view: AgentView) -> Agent:
+    hello, heartbeat = view.hello, view.heartbeat
+    return Agent(
+        device_id=record.device_id,
+        name=view.name,
+        state=record.state,
+        reason=record.reason,
+        device_code=record.device_code,
+        link="connected",
+        seen_s=record.seen_s,
+        os=hello.os,
+        version=hello.version,
+        memory_bytes=hello.memory_bytes,
+        memory_free_bytes=heartbeat.memory_free_bytes if heartbeat else 0,
+        devices=[device.name for device in hello.devices],
+        volunteering=heartbeat.state if heartbeat else "available",
+        held_because=heartbeat.reasons if heartbeat else [],
+        key_protection=hello.key_protection,
+    )
+
+
+def _offline(record: DeviceRecord) -> Agent:
+    facts = record.facts
+    memory = facts.get("memory_bytes", 0)
+    return Agent(
+        device_id=record.device_id,
+        name=record.name,
+        state=record.state,
+        reason=record.reason,
+        device_code=record.device_code,
+        link="offline",
+        seen_s=record.seen_s,
+        os=str(facts.get("os", "")),
+        version=str(facts.get("version", "")),
+        memory_bytes=memory if isinstance(memory, int) else 0,
+        key_protection=record.key_protection,
+    )

@@ -1,0 +1,171 @@
+"""A small typed client of the admin routes, for the command line, the demo and the windows. Blocking calls.
+
+with AdminClient.for_data_folder(folder) as console:
+    for agent in console.agents(): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+
+from console.api.admin import types as wire
+from console.api.http import ErrorEnvelope
+from console.data import ServiceFile, admin_key_path, service_file_path
+from console.errors import ClientError, ServiceRefused, ServiceUnreachable
+from console.registry.records import ApiKey, AuditEntry, InviteRecord, Scope
+
+TIMEOUT = httpx2.Timeout(10.0, connect=3.0, read=60.0)
+DEPLOY_SILENCE_S = 900.0
+"""A deployment reports while it fetches and loads; a PC silent for longer than this is given up by the service."""
+
+T = TypeVar("T")
+
+
+class AdminClient:
+    """Talks to one running service. Raises ServiceUnreachable or ServiceRefused. Not for use by several threads."""
+
+    def __init__(self, url: str, key: str, *, authority: Path | None = None) -> None:
+        """`authority` is the PEM of the fleet's CA when `url` is https."""
+        verify = httpx2.create_ssl_context(verify=str(authority)) if authority is not None else True
+        self._http = httpx2.Client(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT, verify=verify, trust_env=False
+        )
+        self._url = url
+
+    @classmethod
+    def for_data_folder(cls, folder: Path) -> Self:
+        """Find the service of a data folder on this PC and its admin key. Raises ServiceUnreachable."""
+        try:
+            service = msgspec.json.decode(service_file_path(folder).read_bytes(), type=ServiceFile)
+            key = admin_key_path(folder).read_text("utf-8").strip()
+        except FileNotFoundError:
+            message = f"No console runs on {folder}; start it with: fallow-console serve"
+            raise ServiceUnreachable(message) from None
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            raise ClientError(f"The console's files in {folder} cannot be read: {error}.") from None
+        authority = Path(service.authority_file) if service.api_url.startswith("https") else None
+        return cls(service.api_url, key, authority=authority)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def create_invite(
+        self, *, uses: int = 1, hours: float = 24.0, auto_approve: bool = False, hint: str = ""
+    ) -> wire.Invite:
+        body = wire.NewInvite(uses, hours, auto_approve, hint)
+        return self._call("POST", "/invites", wire.Invite, body)
+
+    def invites(self) -> list[InviteRecord]:
+        return self._call("GET", "/invites", wire.Invites).invites
+
+    def revoke_invite(self, token_id: str) -> None:
+        self._call("DELETE", f"/invites/{_part(token_id)}", wire.Done)
+
+    def agents(self) -> list[wire.Agent]:
+        return self._call("GET", "/agents", wire.Agents).agents
+
+    def approve(self, device_id: str) -> None:
+        self._call("POST", f"/agents/{_part(device_id)}/approve", wire.Done)
+
+    def deny(self, device_id: str) -> None:
+        self._call("POST", f"/agents/{_part(device_id)}/deny", wire.Done)
+
+    def revoke(self, device_id: str, *, ban: bool = False) -> None:
+        self._call("POST", f"/agents/{_part(device_id)}/revoke", wire.Done, wire.Revocation(ban))
+
+    def libraries(self) -> list[wire.Library]:
+        return self._call("GET", "/libraries", wire.Libraries).libraries
+
+    def add_library(self, folder: Path) -> wire.Library:
+        return self._call("POST", "/libraries", wire.Library, wire.NewLibrary(str(folder.absolute())), silence_s=600)
+
+    def deploy(self, request: wire.DeployRequest) -> Iterator[wire.DeployEvent]:
+        """Start a deployment and yield its events; the last one is Ready or Broken.
+
+        Leaving early does not stop the deployment.
+        """
+        decoder = msgspec.json.Decoder(wire.DeployEvent)
+        timeout = httpx2.Timeout(10.0, read=DEPLOY_SILENCE_S)
+        last: wire.DeployEvent | None = None
+        try:
+            with self._http.stream(
+                "POST", "/admin/v1/deployments", content=msgspec.json.encode(request), timeout=timeout
+            ) as response:
+                if response.is_error:
+                    response.read()
+                    raise self._refusal(response)
+                for line in response.iter_lines():
+                    if line:
+                        last = decoder.decode(line)
+                        yield last
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from None
+        if not isinstance(last, wire.Ready | wire.Broken):
+            raise ServiceUnreachable("The console went away during the deployment; see: fallow-console status")
+
+    def undeploy(self, model: str) -> None:
+        self._call("DELETE", f"/deployments/{quote(model, safe='/')}", wire.Done)
+
+    def status(self) -> wire.Status:
+        return self._call("GET", "/status", wire.Status)
+
+    def create_key(self, name: str, *, scope: Scope = "chat", days: float | None = None) -> wire.Key:
+        return self._call("POST", "/keys", wire.Key, wire.NewKey(name, scope, days))
+
+    def keys(self) -> list[ApiKey]:
+        return self._call("GET", "/keys", wire.Keys).keys
+
+    def revoke_key(self, key_id: str) -> None:
+        self._call("DELETE", f"/keys/{_part(key_id)}", wire.Done)
+
+    def audit(self, *, limit: int = 100) -> list[AuditEntry]:
+        return self._call("GET", f"/audit?limit={limit}", wire.Audit).entries
+
+    def _call(
+        self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, silence_s: float = 60.0
+    ) -> T:
+        content = None if body is None else msgspec.json.encode(body)
+        timeout = httpx2.Timeout(10.0, read=silence_s)
+        try:
+            response = self._http.request(method, f"/admin/v1{path}", content=content, timeout=timeout)
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from None
+        if response.is_error:
+            raise self._refusal(response)
+        try:
+            return msgspec.json.decode(response.content, type=answer)
+        except msgspec.MsgspecError as error:
+            raise ClientError(f"The console at {self._url} gave an answer that is not understood: {error}.") from None
+
+    def _unreachable(self, error: httpx2.TransportError) -> ServiceUnreachable:
+        return ServiceUnreachable(
+            f"The console at {self._url} does not answer ({type(error).__name__}); start it with: fallow-console serve"
+        )
+
+    def _refusal(self, response: httpx2.Response) -> ServiceRefused:
+        try:
+            body = msgspec.json.decode(response.content, type=ErrorEnvelope).error
+        except msgspec.MsgspecError:
+            message = f"The server at {self._url} answered {response.status_code}, not like a Fallow console."
+            return ServiceRefused(message, status=response.status_code)
+        return ServiceRefused(body.message, status=response.status_code, code=body.code or "")
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

@@ -1,0 +1,139 @@
+"""The console's data folder: where things are, one console per folder, files that appear whole.
+
+registry.sqlite   the registry             authority/    the fleet's certificate authority
+service.json      addresses while running  admin.key     the key of the command line on this PC (0600)
+console.lock      held while running
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import platformdirs
+
+from console.errors import DataFolderBusy, DataFolderUnusable
+
+
+class ServiceFile(msgspec.Struct, frozen=True):
+    """`service.json`: how to reach the running service. `authority_file` is the CA's PEM."""
+
+    process_id: int
+    version: str
+    api_url: str
+    agents_urls: list[str]
+    agents_port: int
+    authority_file: str
+    started_s: float
+
+
+def default_data_folder() -> Path:
+    """Return the data folder used when none is given."""
+    return Path(platformdirs.user_data_dir("fallow-console", appauthor=False))
+
+
+def registry_path(folder: Path) -> Path:
+    """Where the registry's database is."""
+    return folder / "registry.sqlite"
+
+
+def authority_path(folder: Path) -> Path:
+    """Where the certificate authority's folder is."""
+    return folder / "authority"
+
+
+def service_file_path(folder: Path) -> Path:
+    """Where the running service says its addresses."""
+    return folder / "service.json"
+
+
+def admin_key_path(folder: Path) -> Path:
+    """Where the local command line finds its key."""
+    return folder / "admin.key"
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, readable by its owner only. Raises DataFolderUnusable."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"The data folder {folder} cannot be made ({error.strerror}); choose another with --data."
+        raise DataFolderUnusable(message) from None
+
+
+def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Replace a file so that readers see the old one or the new one. Raises DataFolderUnusable."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(mode)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise DataFolderUnusable(
+            f"{path} cannot be written ({error.strerror}); free space or fix its rights."
+        ) from None
+
+
+class FolderLock:
+    """Held while a console uses the folder; the operating system lets go of it when the process dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "console.lock"
+        self._file: IO[bytes] | None = None
+
+    def acquire(self) -> None:
+        """Raises DataFolderBusy when another console holds it."""
+        try:
+            file = self._path.open("a+b")
+        except OSError as error:
+            message = (
+                f"The data folder {self._path.parent} cannot be used ({error.strerror}); choose another with --data."
+            )
+            raise DataFolderUnusable(message) from None
+        try:
+            _lock(file)
+        except OSError:
+            file.close()
+            message = (
+                f"Another console already runs on {self._path.parent}; stop it or choose another folder with --data."
+            )
+            raise DataFolderBusy(message) from None
+        self._file = file
+
+    def release(self) -> None:
+        """Let the next console in."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: IO[bytes]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def remove(path: Path) -> None:
+    """Remove a file that may be gone already."""
+    with contextlib.suppress(OSError):
+        path.unlink()

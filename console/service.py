@@ -1,0 +1,303 @@
+"""The headless console: one event loop with the hub for agents, the deployed models and the HTTP API.
+
+async with ConsoleService(settings) as service:
+    await service.wait_closed()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from agent.link.errors import KeyLocked
+from agent.link.keystore import Keystore
+from console.api.admin import types as wire
+from console.api.admin.routes import AdminRoutes
+from console.api.app import build_app
+from console.api.auth import Gate
+from console.api.health import HealthRoutes
+from console.api.openai.routes import OpenAIRoutes
+from console.api.server import ApiServer
+from console.api.tls import api_tls
+from console.data import (
+    FolderLock,
+    ServiceFile,
+    admin_key_path,
+    authority_path,
+    prepare,
+    registry_path,
+    remove,
+    service_file_path,
+    write_whole,
+)
+from console.deploy import Deployments
+from console.errors import DataFolderUnusable, PortUnavailable
+from console.fleet.distribution import Distribution
+from console.fleet.enrol import EnrolHandler
+from console.fleet.hub import Hub
+from console.libraries import LibraryShelf
+from console.registry.access import authorise
+from console.registry.authority import Authority
+from console.registry.errors import RegistryError
+from console.registry.registry import Registry
+
+log = logging.getLogger(__name__)
+
+VERSION = importlib.metadata.version("fallow")
+LOCAL_ADMIN = "local admin"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service is started with. Port 0 takes any free one; `advertise` are the addresses for invites."""
+
+    folder: Path
+    api_host: str = "127.0.0.1"
+    api_port: int = 0
+    agents_host: str = "127.0.0.1"
+    agents_port: int = 0
+    advertise: list[str] = []
+    database: str = ""
+    """A SQLAlchemy URL; empty: SQLite in `folder`."""
+    keyring: bool = True
+    """Whether the passphrase of the authority's key may go to the system's keyring."""
+    fleet_name: str = "Fallow"
+
+
+class ConsoleService:
+    """Owns every part of the console. Start, stop and everything between on one event loop.
+
+    Raises ConsoleError when a folder, port or key is not usable; nothing is left open then.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
+        self._started_s = time.time()
+        self._exit = contextlib.AsyncExitStack()
+        self._agents_urls: list[str] = []
+        self._registry: Registry
+        self._hub: Hub
+        self._deployments: Deployments
+        self._api: ApiServer
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Open everything; returns when agents and clients are served and `service.json` says where."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End streams with an error object, say goodbye to the agents, close everything. Safe to call twice."""
+        await self._exit.aclose()
+
+    @property
+    def data_folder(self) -> Path:
+        return self._settings.folder
+
+    @property
+    def api_url(self) -> str:
+        """The address of the API, with its real port."""
+        return self._api.url
+
+    def agents_urls(self) -> list[str]:
+        """List the addresses that go into invites."""
+        return self._agents_urls
+
+    def status(self) -> wire.Status:
+        """Describe the whole service now."""
+        return wire.Status(
+            version=VERSION,
+            started_s=self._started_s,
+            api_url=self.api_url,
+            agents_urls=self._agents_urls,
+            agents_connected=len(self._hub.agents()),
+            agents_known=len(self._registry.devices.list()),
+            pipelines=self._deployments.views(),
+        )
+
+    async def _start(self) -> None:
+        settings, folder = self._settings, self._settings.folder
+        prepare(folder)
+        lock = FolderLock(folder)
+        lock.acquire()
+        self._exit.callback(lock.release)
+        authority = await self._open_registry()
+        distribution = Distribution()
+        shelf = LibraryShelf(self._registry, distribution)
+        await shelf.open()
+        self._hub = Hub(
+            lambda certificate: authorise(self._registry, authority.fleet_id, certificate),
+            enrol=EnrolHandler(self._registry, authority).handle,
+            bulk=distribution.serve,
+        )
+        self._deployments = Deployments(self._registry, self._hub, shelf)
+        agents_port = await self._open_agents_port(authority)
+        self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
+        gate = Gate(self._registry.keys)
+        admin = AdminRoutes(
+            registry=self._registry,
+            authority=authority,
+            hub=self._hub,
+            shelf=shelf,
+            deployments=self._deployments,
+            overview=self,
+            gate=gate,
+        )
+        routes = [
+            *HealthRoutes(self._deployments.probe, gate).routes(),
+            *OpenAIRoutes(self._deployments, gate).routes(),
+            *admin.routes(),
+        ]
+        tls = None if is_loopback(settings.api_host) else await asyncio.to_thread(api_tls, authority, settings.api_host)
+        self._api = ApiServer(build_app(routes), host=settings.api_host, port=settings.api_port, tls=tls)
+        await self._api.start()
+        self._exit.push_async_callback(self._api.stop)
+        # Pushed last, closed first: the streams end with an error object while their connections are still open.
+        self._exit.push_async_callback(self._deployments.close)
+        self._deployments.restore()
+        self._announce(agents_port)
+
+    async def _open_registry(self) -> Authority:
+        settings, folder = self._settings, self._settings.folder
+        keystore = Keystore("console") if settings.keyring else Keystore.files_only("console")
+        try:
+            where = settings.database or registry_path(folder)
+            self._registry = await asyncio.to_thread(Registry.open, where)
+            self._exit.callback(self._registry.close)
+            return await asyncio.to_thread(
+                Authority.open, authority_path(folder), keystore, fleet_name=settings.fleet_name
+            )
+        except (RegistryError, KeyLocked) as error:
+            raise DataFolderUnusable(str(error)) from None
+        except OSError as error:
+            raise DataFolderUnusable(
+                f"The data folder {folder} cannot be used ({error.strerror}); free space or fix its rights."
+            ) from None
+
+    async def _open_agents_port(self, authority: Authority) -> int:
+        settings = self._settings
+        self._exit.callback(self._hub.subscribe(self._deployments.on_fleet_event))
+        try:
+            port = await self._hub.start(settings.agents_host, settings.agents_port, authority.server_context())
+        except OSError as error:
+            raise PortUnavailable(
+                f"The agents' port {settings.agents_host}:{settings.agents_port} cannot be opened "
+                f"({error.strerror}); choose another with --agents-port."
+            ) from None
+        self._exit.push_async_callback(self._hub.stop)
+        return port
+
+    def _announce(self, agents_port: int) -> None:
+        """Write the local admin key if there is none that works, then `service.json`, whose presence means: running."""
+        folder = self._settings.folder
+        ensure_admin_key(self._registry, folder)
+        service = ServiceFile(
+            process_id=os.getpid(),
+            version=VERSION,
+            api_url=self.api_url,
+            agents_urls=self._agents_urls,
+            agents_port=agents_port,
+            authority_file=str(authority_path(folder) / "authorities.pem"),
+            started_s=self._started_s,
+        )
+        path = service_file_path(folder)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(service)) + b"\n")
+        self._exit.callback(remove, path)
+
+
+def ensure_admin_key(registry: Registry, folder: Path) -> None:
+    """Keep a working admin key in the folder, for the command line of whoever may read it."""
+    path = admin_key_path(folder)
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        known = registry.keys.authenticate(path.read_text("utf-8").strip())
+        if known is not None and known.allows("admin"):
+            path.chmod(0o600)
+            return
+    for key in registry.keys.list():
+        if key.name == LOCAL_ADMIN and key.revoked_s is None:
+            registry.keys.revoke(key.key_id)
+    _, secret = registry.keys.create(LOCAL_ADMIN, ["admin"])
+    write_whole(path, f"{secret}\n".encode(), mode=0o600)
+
+
+def default_urls(host: str, port: int) -> list[str]:
+    """List the addresses agents can be told: the bound one, or this PC's own when bound to all."""
+    if host not in {"0.0.0.0", "::", ""}:  # noqa: S104 - a comparison, nothing is bound here
+        return [f"wss://[{host}]:{port}" if ":" in host else f"wss://{host}:{port}"]
+    addresses = [own_address(), socket.gethostname()]
+    return [f"wss://{address}:{port}" for address in dict.fromkeys(addresses)]
+
+
+def own_address() -> str:
+    """Return the address this PC has in the network its default route leads to; loopback without one."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # a documentation address: UDP connect only picks a route, nothing is sent
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is only reachable from this PC."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def serve(settings: ServiceSettings, *, log_level: str = "INFO", json_output: bool = False) -> int:
+    """Run until SIGINT or SIGTERM; the addresses go to standard output, the log to standard error."""
+    logging.basicConfig(level=log_level, format=LOG_FORMAT, stream=sys.stderr)
+    # One line per file fetched or link closed is enough; the libraries' own chatter is not for admins.
+    for name in ("websockets", "uvicorn", "httpx2", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    asyncio.run(_run(settings, json_output=json_output))
+    return 0
+
+
+async def _run(settings: ServiceSettings, *, json_output: bool) -> None:
+    stopping = asyncio.Event()
+    _on_signals(stopping)
+    async with ConsoleService(settings) as service:
+        status = service.status()
+        if json_output:
+            sys.stdout.write(msgspec.json.encode(status).decode() + "\n")
+        else:
+            sys.stdout.write(f"API for people:  {status.api_url}/v1\n")
+            sys.stdout.write(f"Agents dial:     {', '.join(status.agents_urls)}\n")
+            sys.stdout.write(f"Data folder:     {settings.folder}\n")
+        sys.stdout.flush()
+        await stopping.wait()
+        log.info("Stopping.")
+
+
+def _on_signals(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, stopping.set)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))

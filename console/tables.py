@@ -1,0 +1,157 @@
+"""How the command line shows what the service says: rich tables and one deployment's progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from console.api.admin import types as wire
+from console.registry.records import ApiKey
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Build a plain table; every cell is text as it is, never markup."""
+    shown = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*(_plain(cell) for cell in row))
+    return shown
+
+
+def _plain(value: object) -> str:
+    text = "" if value is None else str(value)
+    # Host names come from other machines; brackets in them are not ours to interpret.
+    return text.replace("[", "\\[")
+
+
+def gigabytes(size_bytes: int) -> str:
+    """Say a size in GB or MB (powers of ten)."""
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.0f} MB"
+
+
+def moment(at_s: float | None) -> str:
+    """Say a Unix time as local time."""
+    return "never" if at_s is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at_s))
+
+
+def agents_table(agents: Sequence[wire.Agent]) -> Table:
+    """Return the fleet, one PC per row; the code is what the employee compares before approval."""
+    rows = [
+        (
+            agent.device_id,
+            agent.name,
+            agent.state,
+            agent.device_code,
+            agent.link if agent.link == "connected" else f"offline since {moment(agent.seen_s)}",
+            gigabytes(agent.memory_bytes) if agent.memory_bytes else "",
+            ", ".join(agent.devices),
+            agent.reason or ", ".join(agent.held_because) or agent.volunteering,
+        )
+        for agent in agents
+    ]
+    return table("Agents", ("id", "name", "state", "code", "link", "memory", "devices", "note"), rows)
+
+
+def libraries_table(libraries: Sequence[wire.Library]) -> Table:
+    """Return the registered libraries."""
+    rows = [
+        (item.model_id, item.layer_count, gigabytes(item.size_bytes), item.context_tokens, item.folder, item.problem)
+        for item in libraries
+    ]
+    return table("Models", ("model", "layers", "size", "context", "folder", "problem"), rows)
+
+
+def keys_table(keys: Sequence[ApiKey]) -> Table:
+    """Return the API keys, without secrets."""
+    rows = [
+        (
+            key.key_id,
+            key.name,
+            ", ".join(key.scopes),
+            moment(key.created_s),
+            "no" if key.revoked_s is None else moment(key.revoked_s),
+        )
+        for key in keys
+    ]
+    return table("API keys", ("id", "name", "scopes", "created", "revoked"), rows)
+
+
+def status_tables(status: wire.Status) -> Iterator[Table | str]:
+    """Yield the service's state, then every pipeline with its stages."""
+    yield f"Fallow console {status.version}, API {status.api_url}, agents {', '.join(status.agents_urls)}"
+    yield f"{status.agents_connected} of {status.agents_known} PCs connected"
+    for view in status.pipelines:
+        age = "" if view.probe.age_s is None else f", probed {view.probe.age_s:.0f} s ago"
+        title = f"{view.model}: {view.state}{age}. {view.message}"
+        rows = [
+            (
+                f"{stage.first}-{stage.last - 1}",
+                stage.device_name,
+                stage.engine,
+                "yes" if stage.fused else "no",
+                f"{stage.ms_per_token:.2f}",
+                f"{stage.ms_per_step:.2f}",
+            )
+            for stage in view.stages
+        ]
+        yield table(title, ("layers", "PC", "engine", "fused", "ms/token", "ms/step"), rows)
+        yield (
+            f"{view.tokens_per_second:.1f} tokens/s, {view.overhead_ms:.2f} ms overhead per step, "
+            f"{view.running} running, {view.queued} queued"
+        )
+
+
+class DeployView:
+    """Shows a deployment as it happens: a bar per stage on a terminal, lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), console=console
+        )
+        self._bars: dict[int, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._console.is_terminal:
+            self._progress.stop()
+
+    def show(self, event: wire.DeployEvent) -> None:
+        """Show one event; Broken is left to the caller, whose error it becomes."""
+        if isinstance(event, wire.Planned):
+            for stage in event.stages:
+                self._say(f"Stage {stage.stage}: layers {stage.first}-{stage.last - 1} on {stage.device_name}")
+            for reason in event.reasons:
+                self._say(f"  {reason}")
+        elif isinstance(event, wire.Loading) and self._console.is_terminal:
+            self._bar(event)
+        elif isinstance(event, wire.StageUp):
+            fused = "fused" if event.fused else "NOT fused"
+            self._say(
+                f"Stage {event.stage} is up on {event.device_name}: {event.engine}, {fused}, {event.load_ms:.0f} ms"
+            )
+        elif isinstance(event, wire.Ready):
+            self._say(f"{event.model} is ready: one token through all stages took {event.probe_ms:.0f} ms")
+
+    def _bar(self, event: wire.Loading) -> None:
+        if event.stage not in self._bars:
+            self._bars[event.stage] = self._progress.add_task(event.device_name)
+        self._progress.update(
+            self._bars[event.stage],
+            description=f"{event.device_name}: {event.phase}",
+            total=event.total,
+            completed=event.done,
+        )
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
