@@ -72,6 +72,11 @@ class Dialler:
         self._server_hostname = server_hostname
         self._diagnose = diagnose
 
+    @property
+    def url(self) -> str:
+        """The address that answered last, or the first to be tried (empty: none known)."""
+        return self._urls[0] if self._urls else ""
+
     async def dial(self, path: str) -> ClientConnection:
         """Open one link. Raises LinkDown: the most telling error of all addresses."""
         worst: LinkDown = LinkCut("This agent knows no address of its console; enrol it again.", "no_address")

@@ -1,0 +1,215 @@
+"""`fallow-agent`: enrol this PC, run the agent without a window, ask how it is.
+
+Exit codes: 0 fine, 1 unexpected, 2 wrong usage, 3 not running (`status`), and those of the errors: 10 invite,
+11 identity, 12 enrolment, 13 link, 14 refused, 15 settings, 16 disk. An invite is a secret: it comes from a file or
+standard input, never from the command line, which everybody on the PC can read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from agent.link import invite as invites
+from agent.link.enrol_messages import Facts
+from agent.link.enrolment import EnrolState, enrol
+from agent.link.errors import InviteDamaged, LinkError
+from agent.link.identity import load_identity
+from agent.link.keystore import Keystore
+from agent.link.store import StoreError
+from agent.settings import AgentState, SettingsError, default_data_folder, load_settings, read_state
+
+EXIT_NOT_RUNNING = 3
+EXIT_DISK = 16
+MAX_INVITE_FILE_BYTES = 64 * 1024
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = _parser().parse_args(argv)
+    _set_up_log(as_json=options.log_json)
+    try:
+        return int(options.command(options))
+    except (LinkError, SettingsError) as error:
+        return _fail(str(error), error.exit_code)
+    except StoreError as error:
+        return _fail(str(error), EXIT_DISK)
+    except KeyboardInterrupt:
+        return _fail("Stopped.", 130)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        reason = error.strerror or type(error).__name__
+        return _fail(f"A file cannot be used: {reason}{where}; check disk and permissions.", EXIT_DISK)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fallow-agent", description="Let this PC serve a stage of a large model.")
+    parser.add_argument("--version", action="version", version=f"fallow-agent {version('fallow')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--data", type=Path, default=default_data_folder(), metavar="DIR", help="the data folder")
+    common.add_argument("--log-json", action="store_true", help="log one JSON object per line")
+
+    enrolling = commands.add_parser("enrol", parents=[common], help="join a fleet with an invite")
+    enrolling.add_argument(
+        "--invite-file", type=Path, metavar="FILE", help="where the invite is (default: standard input)"
+    )
+    enrolling.add_argument("--force", action="store_true", help="replace a usable identity")
+    enrolling.set_defaults(command=_enrol)
+
+    running = commands.add_parser("run", parents=[common], help="serve until stopped")
+    running.add_argument("--memory-mb", type=int, metavar="N", help="what a stage may use at most")
+    running.add_argument("--threads", type=int, metavar="N", help="computing threads")
+    running.add_argument("--cores", type=_cores, metavar="0,1", help="pin computing to these cores")
+    running.set_defaults(command=_run)
+
+    asking = commands.add_parser("status", parents=[common], help="show how the running agent is")
+    asking.add_argument("--json", action="store_true", help="print one JSON object")
+    asking.set_defaults(command=_status)
+    return parser
+
+
+def _cores(text: str) -> list[int]:
+    try:
+        return [int(core) for core in text.split(",") if core.strip()]
+    except ValueError:
+        raise argparse.ArgumentTypeError("cores are numbers separated by commas, like 0,1") from None
+
+
+def _enrol(options: argparse.Namespace) -> int:
+    invite = invites.decode(_read_invite(options.invite_file))
+    options.data.mkdir(parents=True, exist_ok=True)
+    facts = Facts(
+        host=platform.node() or "unnamed",
+        os=f"{platform.system()} {platform.release()}",
+        arch=platform.machine(),
+        version=version("fallow"),
+        cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        memory_bytes=psutil.virtual_memory().total,
+    )
+    identity = asyncio.run(
+        enrol(
+            invite,
+            options.data / "identity",
+            facts,
+            keystore=Keystore("agent"),
+            on_state=_Telling().take,
+            force=options.force,
+        )
+    )
+    print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
+    return 0
+
+
+class _Telling:
+    """Prints each step of enrolling once; waiting for approval repeats itself every few seconds."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+
+    def take(self, state: EnrolState) -> None:
+        if state.phase == self._phase:
+            return
+        self._phase = state.phase
+        if state.phase == "pending":
+            print(f"Waiting for an administrator to approve this PC. Its code is {state.device_code}.", flush=True)
+
+
+def _read_invite(path: Path | None) -> str:
+    if path is None:
+        if sys.stdin.isatty():
+            print("Paste the invite and press Enter:", file=sys.stderr, flush=True)
+            data = sys.stdin.buffer.readline(MAX_INVITE_FILE_BYTES + 1)
+        else:
+            data = sys.stdin.buffer.read(MAX_INVITE_FILE_BYTES + 1)
+    else:
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_INVITE_FILE_BYTES + 1)
+        except OSError as error:
+            raise InviteDamaged(f"{path} cannot be read ({error.strerror}); check the file's name.") from None
+    if len(data) > MAX_INVITE_FILE_BYTES:
+        raise InviteDamaged("This is too long to be an invite; copy the one line again.")
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _run(options: argparse.Namespace) -> int:
+    # OpenVINO takes a moment to import; the other commands do without.
+    from agent.service import AgentService, stopped_by_signals
+
+    options.data.mkdir(parents=True, exist_ok=True)
+    settings = load_settings(options.data, memory_mb=options.memory_mb, threads=options.threads, cores=options.cores)
+    identity = load_identity(options.data / "identity", Keystore("agent"))
+
+    async def serve() -> None:
+        service = AgentService(options.data, identity, settings)
+        with stopped_by_signals(service):
+            await service.run()
+
+    asyncio.run(serve())
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    state = read_state(options.data)
+    running = state is not None and state.link != "stopped" and _is_running(state)
+    if options.json:
+        print(json.dumps({"running": running, "state": msgspec.to_builtins(state)}))
+    elif state is None:
+        print("The agent has not run yet; start it with `fallow-agent run`.")
+    elif not running:
+        print(f"The agent is not running. {state.message}".rstrip())
+    else:
+        print(f"The agent is {state.link} ({state.console_url}) as device {state.device_id}. {state.message}".rstrip())
+        for stage in state.stages:
+            print(
+                f"  pipeline {stage.pipeline}, stage {stage.stage}: layers {stage.first} to {stage.last - 1}, "
+                f"{stage.engine} on {stage.device}"
+            )
+    return 0 if running else EXIT_NOT_RUNNING
+
+
+def _is_running(state: AgentState) -> bool:
+    """Whether the process that wrote the state still runs; its id may belong to a younger process by now."""
+    try:
+        return psutil.Process(state.process_id).create_time() <= state.updated_s + 1
+    except psutil.Error:
+        return False
+
+
+def _fail(sentence: str, code: int) -> int:
+    print(f"fallow-agent: {sentence}", file=sys.stderr)
+    return code
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time_s": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def _set_up_log(*, as_json: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("websockets").setLevel(logging.WARNING)

@@ -1,0 +1,90 @@
+"""What this PC can compute with: OpenVINO devices, the engines they run, and how much memory a stage may take.
+
+Blocking (OpenVINO loads its plugins): call it from a worker thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from importlib.metadata import version
+
+import openvino
+import psutil
+
+from agent.link.messages import PROTOCOL, Device, Hello
+from agent.stage.types import EngineName
+
+log = logging.getLogger(__name__)
+
+MEMORY_FRACTION = 0.8
+"""Of the memory that is available now; the rest is for what the owner opens next."""
+MEMORY_RESERVE_BYTES = 1 << 30
+
+_ENGINES: dict[str, list[EngineName]] = {"CPU": ["paged", "stateful"], "GPU": ["stateful"]}
+"""Per kind of device, the default engine first. An NPU runs neither of them."""
+
+
+def memory_budget_bytes(limit_mb: int = 0) -> int:
+    """Return what a stage may use: a fraction of the available memory minus a reserve, never more than the limit."""
+    available = psutil.virtual_memory().available
+    budget = max(0, int(available * MEMORY_FRACTION) - MEMORY_RESERVE_BYTES)
+    return min(budget, limit_mb << 20) if limit_mb else budget
+
+
+def memory_free_bytes(limit_mb: int = 0) -> int:
+    """Return the available memory now, within the limit: what a heartbeat reports."""
+    available = int(psutil.virtual_memory().available)
+    return min(available, limit_mb << 20) if limit_mb else available
+
+
+def find_devices(memory_bytes: int) -> list[Device]:
+    """List the devices that can run a stage; at least the CPU. A device that does not answer is left out, logged."""
+    core = openvino.Core()
+    found = []
+    for name in core.available_devices:
+        engines = _ENGINES.get(name.split(".")[0])
+        if engines is None:
+            log.info("Device %s is not used: no engine runs on it.", name)
+            continue
+        try:
+            full_name = str(core.get_property(name, "FULL_DEVICE_NAME"))
+        except RuntimeError as error:
+            # A driver that was just updated or reset can be listed and still refuse every question.
+            log.info("Device %s is not used: it does not answer (%s).", name, _first_line(error))
+            continue
+        own = _own_memory_bytes(core, name)
+        found.append(Device(name, full_name, min(memory_bytes, own) if own else memory_bytes, list(engines)))
+    return found
+
+
+def introduce(devices: list[Device], *, memory_bytes: int, key_protection: str, held_sha256: list[str]) -> Hello:
+    """Introduce this PC to the console."""
+    return Hello(
+        protocol=PROTOCOL,
+        version=version("fallow"),
+        host=platform.node() or "unnamed",
+        os=f"{platform.system()} {platform.release()}",
+        cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        memory_bytes=memory_bytes,
+        devices=devices,
+        openvino=openvino.get_version().split("-")[0],
+        key_protection="keyring" if key_protection == "keyring" else "file",
+        held_sha256=held_sha256,
+    )
+
+
+def _own_memory_bytes(core: openvino.Core, name: str) -> int:
+    """Return a GPU's own memory, 0 where it has none to speak of or does not tell."""
+    if not name.startswith("GPU"):
+        return 0
+    try:
+        return int(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
+    except (RuntimeError, TypeError, ValueError) as error:
+        log.info("Device %s does not tell its memory (%s).", name, _first_line(error))
+        return 0
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,178 @@
+"""The agent's service: keeps one session with the console alive and tells the world how it is. Headless.
+
+A window or a tray icon is a client of this class; nothing here knows of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+
+from agent.devices import find_devices, introduce, memory_budget_bytes
+from agent.link.channel import Backoff, Dialler
+from agent.link.closing import DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
+from agent.link.enrolment import diagnose
+from agent.link.errors import EnrolmentError
+from agent.link.fetch import Fetcher
+from agent.link.identity import Identity, client_context
+from agent.link.messages import BULK_PATH, Hello
+from agent.link.store import Store
+from agent.session import Session
+from agent.settings import AgentSettings, AgentState, LinkState, write_state
+from agent.stage.process import StageProcess
+from agent.stages import StageLoader, StartChild
+
+log = logging.getLogger(__name__)
+
+STEADY_S = 60.0
+"""A session this long means the link works: the next cut starts with short waits again."""
+_PENDING_CODES = ("pending", "suspended")
+
+
+class AgentService:
+    """One agent process. `run` returns after `stop`, or raises what trying again cannot help."""
+
+    def __init__(
+        self,
+        folder: Path,
+        identity: Identity,
+        settings: AgentSettings,
+        *,
+        start_child: StartChild = StageProcess.start,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._settings = settings
+        self._backoff = backoff or Backoff()
+        self._stop = asyncio.Event()
+        self._store = Store(folder)
+        self._dialler = Dialler(identity.urls, client_context(identity), identity.server_hostname, self._diagnose)
+        fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH))
+        self._loader = StageLoader(self._store, fetcher, settings, start_child)
+        self._session: Session | None = None
+        self._state = AgentState("starting", os.getpid(), 0.0, device_id=identity.device_id)
+
+    @property
+    def state(self) -> AgentState:
+        """How the agent is now; also in state.json."""
+        return self._state
+
+    def stop(self) -> None:
+        """Ask `run` to say goodbye, end its children and return. Event loop only."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises DuplicateSession; any other failure of a link is tried again."""
+        try:
+            while not self._stop.is_set():
+                started_s = asyncio.get_running_loop().time()
+                try:
+                    await self._serve()
+                except DuplicateSession:
+                    raise
+                except LinkDown as error:
+                    if asyncio.get_running_loop().time() - started_s > STEADY_S:
+                        self._backoff.reset()
+                    wait_s = self._backoff.next_wait_s(error)
+                    log.info("Not connected: %s Next try in %.0f s.", error, wait_s)
+                    self._tell("refused" if isinstance(error, LinkRefused) else "connecting", str(error))
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._stop.wait(), wait_s)
+        except DuplicateSession as error:
+            self._tell("stopped", str(error))
+            raise
+        self._tell("stopped")
+
+    async def _serve(self) -> None:
+        self._tell("connecting")
+        hello = await asyncio.to_thread(self._hello)
+        async with self._stoppable() as stopped:
+            opening = asyncio.create_task(Session.open(self._dialler, hello, self._loader, self._on_change))
+            await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+                return
+            self._session = opening.result()
+        try:
+            log.info("Connected to %s as device %s.", self._dialler.url, self._identity.device_id)
+            self._tell("connected")
+            await self._session.run(self._stop)
+        finally:
+            self._session = None
+
+    @contextlib.asynccontextmanager
+    async def _stoppable(self) -> AsyncIterator[asyncio.Task[bool]]:
+        stopped = asyncio.create_task(self._stop.wait())
+        try:
+            yield stopped
+        finally:
+            stopped.cancel()
+            await asyncio.gather(stopped, return_exceptions=True)
+
+    def _hello(self) -> Hello:
+        budget = memory_budget_bytes(self._settings.memory_mb)
+        return introduce(
+            find_devices(budget),
+            memory_bytes=budget,
+            key_protection=self._identity.key_protection,
+            held_sha256=self._store.held(),
+        )
+
+    async def _diagnose(self) -> LinkDown | None:
+        """Ask why we are refused, over the link that needs no certificate."""
+        try:
+            told = await diagnose(self._identity)
+        except EnrolmentError:
+            return None
+        if told.code == "ok":
+            return None
+        kind = NotApproved if told.code in (*_PENDING_CODES, "evicted", "banned", "retired") else NotRecognised
+        return kind(told.message, told.code)
+
+    def _on_change(self) -> None:
+        self._tell(self._state.link, self._state.message)
+
+    def _tell(self, link: LinkState, message: str = "") -> None:
+        self._state = msgspec.structs.replace(
+            self._state,
+            link=link,
+            updated_s=time.time(),
+            console_url=self._dialler.url,
+            message=message,
+            stages=self._session.stages() if self._session is not None else [],
+        )
+        try:
+            write_state(self._folder, self._state)
+        except OSError as error:
+            log.warning("state.json cannot be written: %s", error)
+
+
+@contextlib.contextmanager
+def stopped_by_signals(service: AgentService) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM stop the service gracefully; a second Ctrl-C is Python's own."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {int(number): signal.getsignal(number) for number in numbers}
+
+    def on_signal(number: int, _frame: object) -> None:
+        signal.signal(number, before[number])
+        loop.call_soon_threadsafe(service.stop)
+
+    # signal.signal, not loop.add_signal_handler: Windows has only the former.
+    for number in numbers:
+        signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])

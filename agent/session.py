@@ -1,0 +1,163 @@
+"""One connected session with the console: a control link, a data link, and the stages that live and die with them.
+
+The console counts an agent as lost with the first link that drops, and plans again; so a session that ends also ends
+its stages. The files stay in the store, and a stage that comes back loads from there. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
+
+from agent.devices import memory_free_bytes
+from agent.link.channel import Dialler, link_error
+from agent.link.closing import CloseCode, FrameRefused, LinkCut, LinkDown, LinkStalled, close_reason
+from agent.link.frames import FrameError
+from agent.link.messages import (
+    CONTROL_PATH,
+    DATA_PATH,
+    FromAgent,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    LoadStage,
+    MessageError,
+    UnloadStage,
+    Welcome,
+    decode_from_console,
+    encode_message,
+)
+from agent.link.sockets import Unsendable, post
+from agent.settings import LoadedStage
+from agent.stages import StageLoader, Stages
+
+log = logging.getLogger(__name__)
+
+WELCOME_WAIT_S = 10.0
+
+_LINK_FAILURES = (ConnectionClosed, FrameError, MessageError, TimeoutError)
+
+
+class Session:
+    """Open it with `open`, then `run` it until a link drops (raises LinkDown) or it is told to stop (returns)."""
+
+    def __init__(
+        self,
+        control: ClientConnection,
+        data: ClientConnection,
+        welcome: Welcome,
+        loader: StageLoader,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._control = control
+        self._data = data
+        self._welcome = welcome
+        self._broken: LinkDown | None = None
+        self._stages = Stages(loader, self._say, self._send_frame, on_change)
+
+    @classmethod
+    async def open(cls, dialler: Dialler, hello: Hello, loader: StageLoader, on_change: Callable[[], None]) -> Session:
+        """Dial both links and introduce this PC. Raises LinkDown; nothing stays open then."""
+        control = await dialler.dial(CONTROL_PATH)
+        try:
+            await control.send(encode_message(hello))
+            async with asyncio.timeout(WELCOME_WAIT_S):
+                welcome = _as_welcome(await control.recv(decode=False))
+            data = await dialler.dial(DATA_PATH)
+        except _LINK_FAILURES as error:
+            await control.close()
+            raise _as_link_down(error) from error
+        except BaseException:
+            await control.close()
+            raise
+        return cls(control, data, welcome, loader, on_change)
+
+    def stages(self) -> list[LoadedStage]:
+        """List what is loaded."""
+        return self._stages.loaded()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set: then say goodbye and return. Raises LinkDown when a link drops first."""
+        ended: list[BaseException] = []
+        works = {"control": self._read_control(), "data": self._read_data(), "beat": self._beat(), "stop": stop.wait()}
+        workers = [asyncio.create_task(work, name=f"session-{name}") for name, work in works.items()]
+        try:
+            done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
+            ended = [error for task in done if (error := task.exception()) is not None]
+        finally:
+            for task in workers:
+                task.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self._close(ended)
+        if self._broken is not None:
+            raise self._broken
+        for error in ended:
+            if isinstance(error, _LINK_FAILURES):
+                raise _as_link_down(error) from error
+            raise error
+
+    async def _close(self, ended: list[BaseException]) -> None:
+        """End stages and links; the stages first, so that the next session finds their memory free."""
+        code, reason = CloseCode.GOING_AWAY, close_reason("stopping", "The agent was stopped.")
+        if any(isinstance(error, FrameError | MessageError) for error in ended):
+            code, reason = CloseCode.BAD_FRAME, close_reason("bad_frame", str(ended[0]))
+        elif not ended:
+            self._say(Goodbye("stopping", "The agent was stopped."))
+        await self._stages.close()
+        await asyncio.gather(self._data.close(code, reason), self._control.close(code, reason))
+
+    async def _read_control(self) -> None:
+        while True:
+            message = decode_from_console(await self._control.recv(decode=False))
+            if isinstance(message, LoadStage):
+                self._stages.load(message)
+            elif isinstance(message, UnloadStage):
+                self._stages.unload(message.pipeline)
+            elif isinstance(message, Goodbye):
+                log.info("The console says goodbye: %s", message.message)
+            else:
+                raise MessageError("Welcome is only the first message.")
+
+    async def _read_data(self) -> None:
+        receive, take = self._data.recv, self._stages.take
+        while True:
+            await take(await receive(decode=False))
+
+    async def _beat(self) -> None:
+        while True:
+            self._say(Heartbeat(memory_free_bytes()))
+            await asyncio.sleep(self._welcome.heartbeat_s)
+
+    def _say(self, message: FromAgent) -> None:
+        self._post(self._control, encode_message(message))
+
+    def _send_frame(self, data: bytes) -> None:
+        self._post(self._data, data)
+
+    def _post(self, link: ClientConnection, data: bytes) -> None:
+        """Send without waiting; a link that does not take it ends the session through its reader."""
+        try:
+            post(link, data)
+        except Unsendable as error:
+            if error.stalled and self._broken is None:
+                self._broken = LinkStalled("The console reads too slowly; the link is dialled again.", "slow_reader")
+                link.transport.abort()
+
+
+def _as_welcome(data: bytes) -> Welcome:
+    message = decode_from_console(data)
+    if not isinstance(message, Welcome):
+        raise MessageError("The console's first message is not Welcome.")
+    return message
+
+
+def _as_link_down(error: Exception) -> LinkDown:
+    if isinstance(error, ConnectionClosed):
+        return link_error(error)
+    if isinstance(error, FrameError | MessageError):
+        return FrameRefused(f"The console sent what this agent cannot read ({error}); update the agent.", "bad_frame")
+    return LinkCut("The console did not answer in time; it is tried again.", "timeout")

@@ -1,0 +1,114 @@
+"""The agent's settings and data folder: `agent.toml`, what the command line overrides, and where things lie.
+
+agent.toml     settings (optional)
+identity/      key, certificate, authorities
+store/         model files by SHA-256        stages/   what is loaded, as links into the store
+state.json     what the running agent last said of itself
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import platformdirs
+
+LinkState = Literal["starting", "connecting", "connected", "refused", "stopped"]
+
+
+class SettingsError(Exception):
+    """The settings cannot be used: one sentence, what happened and what to do."""
+
+    exit_code = 15
+
+
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What may be set in `agent.toml`. 0 and an empty list mean: no limit, OpenVINO's choice, not pinned."""
+
+    memory_mb: int = 0
+    threads: int = 0
+    cores: list[int] = []
+
+
+class LoadedStage(msgspec.Struct, frozen=True):
+    """One stage of the running agent, for people."""
+
+    pipeline: int
+    stage: int
+    first: int
+    last: int
+    engine: str
+    device: str
+
+
+class AgentState(msgspec.Struct, frozen=True):
+    """Content of state.json. `updated_s` is Unix time; `message` says why the agent is not connected."""
+
+    link: LinkState
+    process_id: int
+    updated_s: float
+    device_id: str = ""
+    console_url: str = ""
+    message: str = ""
+    stages: list[LoadedStage] = []
+
+
+def default_data_folder() -> Path:
+    """Return this user's data folder: never a roaming one, because the identity belongs to this PC."""
+    return platformdirs.user_data_path("fallow-agent", appauthor=False, roaming=False)
+
+
+def load_settings(
+    folder: Path, *, memory_mb: int | None = None, threads: int | None = None, cores: list[int] | None = None
+) -> AgentSettings:
+    """Read `agent.toml` and lay the given values over it. Raises SettingsError."""
+    path = folder / "agent.toml"
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        values = {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read ({error}); correct or delete it.") from None
+    given = {"memory_mb": memory_mb, "threads": threads, "cores": cores}
+    values.update({name: value for name, value in given.items() if value is not None})
+    try:
+        settings = msgspec.convert(values, AgentSettings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"The agent's settings are not valid ({error}); correct {path} or the options.") from None
+    _check(settings, path)
+    return settings
+
+
+def _check(settings: AgentSettings, path: Path) -> None:
+    cores = os.cpu_count() or 1
+    if settings.memory_mb < 0 or settings.threads < 0:
+        raise SettingsError(f"memory_mb and threads must not be negative; correct {path} or the options.")
+    if any(not 0 <= core < cores for core in settings.cores):
+        raise SettingsError(f"cores must lie between 0 and {cores - 1} on this PC; correct {path} or the options.")
+
+
+def write_state(folder: Path, state: AgentState) -> None:
+    """Replace state.json at once, so that a reader never sees half of it. Raises OSError."""
+    with tempfile.NamedTemporaryFile("wb", dir=folder, prefix="state.", suffix=".new", delete=False) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(state)) + b"\n")
+    fresh = Path(file.name)
+    try:
+        fresh.replace(folder / "state.json")
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def read_state(folder: Path) -> AgentState | None:
+    """Return what the agent last said, or None if it never ran. Raises SettingsError for a damaged file."""
+    path = folder / "state.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=AgentState)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SettingsError(f"{path} cannot be read ({error}); start the agent again.") from None
