@@ -36,8 +36,10 @@ class Costs:
         self.layers = model.layers
         self._model = model
         self._scratch = scratch_bytes
+        self._layer_read = (min(model.layer_bytes, default=0), max(model.layer_bytes, default=0))
         cached = context_tokens * streams
-        needs = (size + cached * kv for size, kv in zip(model.layer_bytes, model.kv_token_bytes, strict=True))
+        needs = [size + cached * kv for size, kv in zip(model.layer_bytes, model.kv_token_bytes, strict=True)]
+        self._layer_memory = (min(needs, default=0), max(needs, default=0))
         self._read = [0, *accumulate(size + LAYER_OVERHEAD_BYTES for size in model.layer_bytes)]
         self._memory = [0, *accumulate(needs)]
         known = [agent.ms_per_mb for agent in agents if agent.ms_per_mb is not None]
@@ -75,6 +77,13 @@ class Costs:
             self.memory(first, last) <= self.room(agent, bound.extra_bytes)
             and self.ms(agent, first, last) <= bound.ms + 1e-9
         )
+
+    def picky(self, agent: AgentFacts, bound: Bound) -> bool:
+        """Tell whether an agent may be able to take one layer but not another."""
+        room, read = self.room(agent, bound.extra_bytes), bound.ms / self.ms_per_mb(agent) * MB - LAYER_OVERHEAD_BYTES
+        takes_none = room < self._layer_memory[0] or read < self._layer_read[0]
+        takes_any = room >= self._layer_memory[1] and read >= self._layer_read[1]
+        return not (takes_none or takes_any)
 
     def reach(self, agent: AgentFacts, first: int, bound: Bound) -> int:
         """Return the furthest `last` this agent can run to from `first`; `first` itself if not even one layer."""

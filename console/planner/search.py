@@ -69,20 +69,32 @@ def _best_bound(costs: Costs, agents: Sequence[AgentFacts], count: int, solve: S
 
 
 def _every_order(costs: Costs, agents: Sequence[AgentFacts], count: int, bound: Bound) -> list[Order]:
-    """For every set of `count` PCs return the order that reaches furthest, if that is the end."""
-    layer: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
+    """For every set of `count` PCs return an order that covers all layers, if there is one.
+
+    Reaching furthest is best, unless a PC can take some layers but not others: then it may be stuck further on, and
+    every end has to be kept.
+    """
+    keep_all = any(costs.picky(agent, bound) for agent in agents)
+    layer: dict[int, dict[int, tuple[int, ...]]] = {0: {0: ()}}
     for used in range(count):
         latest = costs.layers - (count - used - 1)
-        following: dict[int, tuple[int, tuple[int, ...]]] = {}
-        for mask, (at, order) in layer.items():
+        following: dict[int, dict[int, tuple[int, ...]]] = {}
+        for mask, reached in layer.items():
             for index, agent in enumerate(agents):
                 if mask >> index & 1:
                     continue
-                end = _step(costs, agent, at, latest, bound)
-                if end > following.get(mask | 1 << index, (at, ()))[0]:
-                    following[mask | 1 << index] = (end, (*order, index))
-        layer = following
-    return [tuple(agents[i] for i in order) for end, order in layer.values() if end == costs.layers]
+                ends = following.setdefault(mask | 1 << index, {})
+                for at, order in reached.items():
+                    end = _step(costs, agent, at, latest, bound)
+                    for stop in range(at + 1 if keep_all else max(at + 1, end), end + 1):
+                        ends.setdefault(stop, (*order, index))
+        layer = following if keep_all else {mask: _furthest(ends) for mask, ends in following.items() if ends}
+    return [tuple(agents[i] for i in ends[costs.layers]) for ends in layer.values() if costs.layers in ends]
+
+
+def _furthest(ends: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    end = max(ends)
+    return {end: ends[end]}
 
 
 def _some_orders(costs: Costs, agents: Sequence[AgentFacts], count: int, bound: Bound) -> list[Order]:
