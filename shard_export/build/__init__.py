@@ -1,0 +1,1 @@
+"""The build job: trace, compress, check, publish, one layer at a time."""

@@ -1,0 +1,81 @@
+"""One trace for all layers of a shape: the graph of a layer with its tensors as named, replaceable constants.
+
+Tracing takes a second a layer, putting other constants into a clone a few milliseconds. The trace is made with marker
+values, so that every constant can be told apart; where torch folded a tensor into something else (Gemma adds one to
+its norms) no template is made and the layers are traced one by one. The parity gate judges both the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from openvino import opset13 as op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import openvino as ov
+
+
+class LayerTemplate:
+    """A traced layer whose constants carry the names of the layer's tensors."""
+
+    def __init__(self, model: ov.Model, names: frozenset[str]) -> None:
+        self._model, self._names = model, names
+
+    def instantiate(self, tensors: Mapping[str, torch.Tensor]) -> ov.Model:
+        """Return a float32 unit with these tensors in place of the markers."""
+        model = self._model.clone()
+        for node in model.get_ordered_ops():
+            name = node.get_friendly_name()
+            if node.get_type_name() == "Constant" and name in self._names:
+                values = tensors[name].numpy().reshape(list(node.get_output_shape(0)))
+                constant = op.constant(values)
+                constant.set_friendly_name(name)
+                for target in list(node.output(0).get_target_inputs()):
+                    target.replace_source_output(constant.output(0))
+        return model
+
+
+def make_template(layer: torch.nn.Module, trace: Callable[[], ov.Model]) -> LayerTemplate | None:
+    """Trace `layer` (filled; its tensors are put back) with markers; None when a tensor did not survive the trace."""
+    real = dict(layer.state_dict())
+    random = np.random.default_rng(0)
+    markers = {
+        name: torch.from_numpy(random.uniform(0.01, 0.02, tuple(tensor.shape)).astype(np.float32))
+        for name, tensor in real.items()
+    }
+    layer.load_state_dict(markers, assign=True)
+    try:
+        model = trace()
+    finally:
+        layer.load_state_dict(real, assign=True)
+        layer.requires_grad_(False)
+    constants = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
+    for name, marker in markers.items():
+        matching = [node for node in constants if _holds(node, marker.numpy())]
+        if len(matching) != 1:
+            return None
+        matching[0].set_friendly_name(name)
+    return LayerTemplate(model, frozenset(markers))
+
+
+def layer_key(layer: torch.nn.Module) -> tuple[Any, ...]:
+    """Describe what decides a layer's graph: class, tensor shapes and the plain settings of all its modules."""
+    shapes = tuple((name, tuple(tensor.shape)) for name, tensor in layer.state_dict().items())
+    settings = tuple(
+        (path, name, value)
+        for path, module in layer.named_modules()
+        for name, value in sorted(vars(module).items())
+        if isinstance(value, str | int | float | bool) and name != "layer_idx"
+    )
+    return type(layer), shapes, settings
+
+
+def _holds(node: Any, marker: np.ndarray[Any, Any]) -> bool:
+    shape = list(node.get_output_shape(0))
+    if int(np.prod(shape)) != marker.size or node.get_element_type().get_type_name() != "f32":
+        return False
+    return bool(np.array_equal(node.get_data().reshape(-1), marker.reshape(-1)))

@@ -1,0 +1,109 @@
+"""A `.gguf` file: config and tokenizer through transformers' own reader, tensors dequantized one by one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from shard_export.checkpoint.families import unknown_family
+from shard_export.checkpoint.source import Checkpoint
+from shard_export.library.errors import CheckpointTorn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+# llama.cpp stores the llama3 frequency factors as a tensor; transformers keeps them in the config.
+ROPE_FACTORS = "rope_freqs.weight"
+MAGIC = b"GGUF"
+_QUANTIZATION = re.compile(r"[.-](I?Q\d\w*|B?F16|F32)$", re.IGNORECASE)
+
+
+class GgufCheckpoint(Checkpoint):
+    """The file is memory-mapped; each tensor is dequantized to float32 when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        from gguf import GGUFReader
+
+        self.path = path
+        self.revision = ""
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise CheckpointTorn(f"{path} is not a GGUF file; download it again.")
+        try:
+            self._reader: Any = GGUFReader(str(path))
+        except (ValueError, IndexError, KeyError, OverflowError, OSError, UnicodeDecodeError) as error:
+            raise CheckpointTorn(f"{path} is not a whole GGUF file ({error}); download it again.") from error
+        self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
+        self.model_id = _QUANTIZATION.sub("", path.stem)
+        self._architecture = self._text("general.architecture")
+        self._names: dict[str, str] = {}
+        self._processor: Any = None
+
+    def config(self) -> Any:
+        from transformers import AutoConfig
+
+        try:
+            return AutoConfig.from_pretrained(str(self.path.parent), gguf_file=self.path.name, local_files_only=True)
+        except (ValueError, KeyError, NotImplementedError) as error:
+            raise unknown_family(self._architecture or "unnamed") from error
+
+    def tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(str(self.path.parent), gguf_file=self.path.name, local_files_only=True)
+        except Exception as error:
+            raise CheckpointTorn(f"The tokenizer inside {self.path} cannot be read ({error}).") from error
+
+    def bind(self, model: torch.nn.Module) -> None:
+        from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+        from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor
+
+        self._processor = TENSOR_PROCESSORS.get(self._architecture, TensorProcessor)(config=model.config.to_dict())
+        by_name = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
+        if self._architecture not in by_name:
+            raise unknown_family(self._architecture)
+        known = get_tensor_name_map(by_name[self._architecture], model.config.num_hidden_layers)
+        renamed = {}
+        for ours in model.state_dict():
+            stem, dot, suffix = ours.rpartition(".")
+            if theirs := known.get_name(stem):
+                renamed[theirs + dot + suffix] = ours
+        # A tensor nobody maps keeps its own name, so that the key ledger reports it as left over.
+        self._names = {renamed.get(name, name): name for name in self._tensors if name != ROPE_FACTORS}
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._names)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        import numpy as np
+        import torch
+
+        stored = self._names[name]
+        weights = self._dequantized(stored)
+        weights = self._processor.process(
+            weights=weights, name=stored, tensor_key_mapping={}, parsed_parameters={"tensors": {}}
+        ).weights
+        return torch.from_numpy(np.array(weights, np.float32))
+
+    def rope_factors(self) -> torch.Tensor | None:
+        import torch
+
+        return torch.from_numpy(self._dequantized(ROPE_FACTORS)) if ROPE_FACTORS in self._tensors else None
+
+    def close(self) -> None:
+        self._tensors = {}
+        self._reader = None
+
+    def _dequantized(self, stored: str) -> Any:
+        import numpy as np
+        from gguf import dequantize
+
+        tensor = self._tensors[stored]
+        return np.array(dequantize(tensor.data, tensor.tensor_type), np.float32)
+
+    def _text(self, key: str) -> str:
+        field = self._reader.fields.get(key)
+        return str(field.contents()) if field is not None else ""

@@ -1,0 +1,145 @@
+"""A Hugging Face folder with safetensors weights, in one file or in shards named by an index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shard_export.checkpoint.source import Checkpoint
+from shard_export.library.errors import CheckpointError, CheckpointTorn
+
+if TYPE_CHECKING:
+    import torch
+
+SINGLE_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """Tensors are read one by one out of memory maps, so opening costs nothing and a layer costs a layer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._settings = _read_json(path / "config.json")
+        self.model_id = _model_id(self._settings, path)
+        self.revision = str(self._settings.get("_commit_hash") or "")
+        if self._settings.get("quantization_config"):
+            raise CheckpointError(
+                f"{path} is already quantized, and quantizing twice ruins the text; use the 16-bit original or a .gguf."
+            )
+        self._files: dict[str, Any] = {}
+        self._where = self._locate()
+
+    def config(self) -> Any:
+        from transformers import AutoConfig
+
+        try:
+            return AutoConfig.from_pretrained(str(self.path), local_files_only=True)
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+            from shard_export.checkpoint.families import unknown_family
+
+            kind = str(self._settings.get("model_type"))
+            if not _is_known_to_transformers(kind):
+                raise unknown_family(kind) from error
+            raise CheckpointTorn(
+                f"{self.path / 'config.json'} is not a usable {kind} config ({_first_line(error)}); download it again."
+            ) from error
+
+    def tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        if not (self.path / "tokenizer.json").is_file() and not (self.path / "tokenizer.model").is_file():
+            raise CheckpointTorn(f"{self.path} has no tokenizer.json; download the model's tokenizer files too.")
+        try:
+            return AutoTokenizer.from_pretrained(str(self.path), local_files_only=True)
+        except Exception as error:
+            raise CheckpointTorn(
+                f"The tokenizer of {self.path} cannot be read ({_first_line(error)}); download its files again."
+            ) from error
+
+    def bind(self, model: torch.nn.Module) -> None:
+        """Nothing to learn: the names on disk are the model's own."""
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._where)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        import torch
+
+        file = self._open(self._where[name])
+        tensor = file.get_tensor(name)
+        if not tensor.is_floating_point() or tensor.element_size() < 2:
+            raise CheckpointError(
+                f"Tensor {name} of {self.path} is stored as {tensor.dtype}, which is already quantized; "
+                "use the 16-bit original."
+            )
+        return torch.as_tensor(tensor).to(torch.float32)
+
+    def close(self) -> None:
+        # Windows cannot delete a file that is still mapped, so the maps go as soon as the build is done.
+        self._files.clear()
+
+    def _locate(self) -> dict[str, Path]:
+        index_path, single = self.path / INDEX_NAME, self.path / SINGLE_NAME
+        if not index_path.is_file():
+            if not single.is_file():
+                raise CheckpointTorn(
+                    f"{self.path} has neither {SINGLE_NAME} nor {INDEX_NAME}; download the safetensors weights."
+                )
+            return dict.fromkeys(self._keys(single), single)
+        weight_map = _read_json(index_path).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(value, str) for value in weight_map.values()):
+            raise CheckpointTorn(f"{index_path} has no weight_map; download it again.")
+        where = {name: self.path / Path(file).name for name, file in weight_map.items()}
+        for file in sorted(set(where.values())):
+            present = self._keys(file)
+            if absent := sorted(name for name, place in where.items() if place == file and name not in present):
+                raise CheckpointTorn(f"{file} lacks tensor {absent[0]} which {INDEX_NAME} promises; download it again.")
+            for name in present:
+                where.setdefault(name, file)
+        return where
+
+    def _keys(self, path: Path) -> set[str]:
+        return set(self._open(path).keys())
+
+    def _open(self, path: Path) -> Any:
+        from safetensors import SafetensorError, safe_open
+
+        if str(path) not in self._files:
+            if not path.is_file():
+                raise CheckpointTorn(f"{path} is missing; download the model again.")
+            try:
+                self._files[str(path)] = safe_open(str(path), framework="pt")
+            except (SafetensorError, OSError) as error:
+                raise CheckpointTorn(
+                    f"{path} is not a whole safetensors file ({_first_line(error)}); download it again."
+                ) from error
+        return self._files[str(path)]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise CheckpointTorn(f"{path} is missing; name a folder with a Hugging Face model.") from None
+    except (ValueError, OSError) as error:
+        raise CheckpointTorn(f"{path} cannot be read ({_first_line(error)}); download it again.") from error
+    if not isinstance(content, dict):
+        raise CheckpointTorn(f"{path} is not a JSON object; download it again.")
+    return content
+
+
+def _model_id(settings: dict[str, Any], path: Path) -> str:
+    named = str(settings.get("_name_or_path") or "")
+    return path.resolve().name if not named or Path(named).is_absolute() else named
+
+
+def _is_known_to_transformers(kind: str) -> bool:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return kind in CONFIG_MAPPING_NAMES
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
