@@ -27,8 +27,8 @@ class Outbox:
             return
         try:
             waiting = self._submit(data)
-        except (OSError, RuntimeError) as error:
-            # Not from inside the caller's own bookkeeping.
+        except Exception as error:  # noqa: BLE001 - the link's edge: whatever it raises, stage 0 is out of reach
+            # Later, because the caller is in the middle of its own bookkeeping.
             asyncio.get_running_loop().call_soon(self._failed, error)
             return
         if waiting is not None:
