@@ -24,7 +24,13 @@ from agent.stage.types import Sampling
 GREEDY = Sampling()
 
 NOISE_SPAN = 42.0
-"""Gumbel noise from 53-bit uniforms lies in [-3.7, 37.5]: a token further below the best can never win."""
+"""Gumbel noise from 52-bit uniforms lies in [-3.7, 36.8]: a token further below the best can never win."""
+
+FEW = 256
+"""Up to here two logarithms for every candidate cost less than ruling candidates out first."""
+
+BOUND_MARGIN = 1e-4
+"""More than the rounding of the bounds, relative; scores down to -42 lose up to 4e-6 in single precision."""
 
 TOP_P_PREFIX = 512
 """Nuclei are nearly always smaller than this; sorting the whole vocabulary is the fallback."""
@@ -49,10 +55,18 @@ def sample(logits: Logits, choices: Sequence[tuple[Sampling, int]]) -> npt.NDArr
 
 def _draw(logits: Logits, sampling: Sampling, position: int, best: int) -> int:
     ids, scores = candidates(logits, sampling)
-    if not len(ids):
-        return best
-    noise = gumbel(sampling.seed, position, len(logits))[ids] if len(ids) > 1 else 0.0
-    return int(ids[(scores + noise).argmax()])
+    if len(ids) < 2:
+        return int(ids[0]) if len(ids) else best
+    uniform = uniforms(sampling.seed, position, int(ids[-1]) + 1)[ids]
+    if len(ids) > FEW:
+        # exp(score)/uniform bounds exp(score + noise) from above, cheaply: only ids whose bound reaches the real
+        # value of the best-bounded one can win.
+        bounds = _exp(scores) / uniform
+        leader = int(bounds.argmax())
+        floor = bounds[leader] * uniform[leader] / -math.log1p(-uniform[leader])
+        kept = np.flatnonzero(bounds >= floor * (1 - BOUND_MARGIN))
+        ids, scores, uniform = ids[kept], scores[kept], uniform[kept]
+    return int(ids[(scores + gumbel(uniform)).argmax()])
 
 
 def candidates(logits: Logits, sampling: Sampling) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
@@ -82,7 +96,7 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[npt.NDArray[np.intp]
 
 def _nucleus(scores: npt.NDArray[np.float64], top_p: float) -> npt.NDArray[Any]:
     """Index the smallest set of best scores whose probability reaches `top_p`; at least one."""
-    weights = np.exp(scores)
+    weights = _exp(scores)
     goal = top_p * weights.sum()
     order: npt.NDArray[Any]
     if len(scores) > TOP_P_PREFIX:
@@ -96,12 +110,22 @@ def _nucleus(scores: npt.NDArray[np.float64], top_p: float) -> npt.NDArray[Any]:
     return np.sort(order[:count])
 
 
-def gumbel(seed: int, position: int, count: int) -> npt.NDArray[np.float64]:
-    """Return the noise of the ids `0 <= id < count` at a position; the same numbers on every machine."""
+def _exp(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Exponentials good to seven digits: ten times faster over a vocabulary than with all sixteen."""
+    return np.exp(scores.astype(np.float32)).astype(np.float64)
+
+
+def uniforms(seed: int, position: int, count: int) -> npt.NDArray[np.float64]:
+    """Return numbers in (0, 1) for the ids `0 <= id < count` at a position; the same on every machine."""
     key = np.array([seed & 0xFFFF_FFFF_FFFF_FFFF, 0], np.uint64)
     counter = np.array([0, 0, position, 0], np.uint64)
     words = np.random.Philox(key=key, counter=counter).random_raw(count)
-    # Half a step up, so that no uniform is 0 and no logarithm infinite.
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    noise: npt.NDArray[np.float64] = -np.log(-np.log(uniform))
+    # 52 bits and half a step up: neither 0 nor 1 can come out, so no logarithm is infinite.
+    numbers: npt.NDArray[np.float64] = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    return numbers
+
+
+def gumbel(uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Turn uniforms into Gumbel noise; small uniforms, which keep their precision, become the large noise."""
+    noise: npt.NDArray[np.float64] = -np.log(-np.log1p(-uniform))
     return noise

@@ -64,6 +64,22 @@ class BlockPool:
         self._free.extend(reversed(self._held.pop(stream, [])))
 
 
+class _Input:
+    """One small input that changes its values at every step and its length seldom: written in place when it can."""
+
+    def __init__(self, request: Any, index: int, dtype: type[np.generic]) -> None:
+        self._request, self._index = request, index
+        # No input has rank 3, so the first `put` always binds.
+        self._array: npt.NDArray[Any] = np.zeros((0, 0, 0), dtype)
+
+    def put(self, values: Any) -> None:
+        shape = np.shape(values)
+        if shape != self._array.shape:
+            self._array = np.empty(shape, self._array.dtype)
+            self._request.set_input_tensor(self._index, ov.Tensor(self._array, shared_memory=True))
+        self._array[...] = values
+
+
 class PagedEngine(Engine):
     """Continuous batching: any mix of prefill, decode and verify rows in one call."""
 
@@ -77,10 +93,21 @@ class PagedEngine(Engine):
             del model
         self.fused = fused_layers(compiled) == spec.last - spec.first
         self._request = compiled.create_infer_request()
-        self._inputs = {name: index for index, port in enumerate(compiled.inputs) for name in port.get_names()}
         self._caches = self._allocate(compiled, spec)
-        self._source = self._inputs["input_ids" if self.shape.takes_ids else "inputs_embeds"]
-        self._needs_positions = "position_ids" in self._inputs
+        names = {name: index for index, port in enumerate(compiled.inputs) for name in port.get_names()}
+        i32, i64 = np.int32, np.int64
+        self._past = _Input(self._request, names["past_lens"], i32)
+        self._begins = _Input(self._request, names["subsequence_begins"], i32)
+        self._blocks_of_rows = _Input(self._request, names["block_indices"], i32)
+        self._block_begins = _Input(self._request, names["block_indices_begins"], i32)
+        self._longest = _Input(self._request, names["max_context_len"], i32)
+        # Layers without rotary embedding leave no use for positions, and the port is optimised away.
+        self._positions = _Input(self._request, names["position_ids"], i64) if "position_ids" in names else None
+        self._wanted = _Input(self._request, names[WANTED], i64) if self.shape.is_tail else None
+        if self.shape.takes_ids:
+            self._source = _Input(self._request, names["input_ids"], i64)
+        else:
+            self._source = _Input(self._request, names["inputs_embeds"], np.float32)
 
     @property
     def kv_tokens(self) -> int:
@@ -126,40 +153,30 @@ class PagedEngine(Engine):
         self._pool.resize({row.stream: row.first + row.count for row in rows})
 
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
-        counts = [row.count for row in rows]
+        ends = list(itertools.accumulate(row.count for row in rows))
         tables = [self._pool.blocks(row.stream) for row in rows]
-        self._set_source(tensor)
-        if self._needs_positions:
-            self._set("position_ids", np.concatenate([np.arange(r.first, r.first + r.count) for r in rows]), np.int64)
-        self._set("past_lens", [row.first for row in rows], np.int32)
-        self._set("subsequence_begins", [0, *itertools.accumulate(counts)], np.int32)
-        self._set("block_indices", [block for table in tables for block in table], np.int32)
-        self._set("block_indices_begins", [0, *itertools.accumulate(len(table) for table in tables)], np.int32)
-        self._set("max_context_len", max(row.first + row.count for row in rows), np.int32)
-        if self.shape.is_tail:
-            return self._infer_tail(rows, counts)
-        return self._infer().reshape(len(tensor), -1)
-
-    def _failed(self, rows: Sequence[Row]) -> None:
-        """Nothing to undo: what the step wrote lies beyond the lengths and is overwritten by the next try."""
-
-    def _infer_tail(self, rows: Sequence[Row], counts: list[int]) -> Floats:
-        ends = itertools.accumulate(counts)
+        self._source.put(tensor)
+        if self._positions is not None:
+            self._positions.put([at for row in rows for at in range(row.first, row.first + row.count)])
+        self._past.put([row.first for row in rows])
+        self._begins.put([0, *ends])
+        self._blocks_of_rows.put([block for table in tables for block in table])
+        self._block_begins.put([0, *itertools.accumulate(map(len, tables))])
+        self._longest.put(max(row.first + row.count for row in rows))
+        if self._wanted is None:
+            return self._infer().reshape(len(tensor), -1)
         wanted = [at for end, row in zip(ends, rows, strict=True) for at in range(end - row.wants, end)]
         # A prefill chunk wants no logits at all; the head still needs one row to run on.
-        self._set(WANTED, wanted or [0], np.int64)
+        self._wanted.put(wanted or [0])
         return self._infer().reshape(-1, self.shape.vocab_size)[: len(wanted)]
 
     def _infer(self) -> Floats:
-        self._request.infer(share_outputs=True)
+        self._request.infer({}, share_outputs=True)
         output: Floats = self._request.get_output_tensor(0).data
         return output
 
-    def _set(self, name: str, values: Any, dtype: type[np.generic]) -> None:
-        self._request.set_input_tensor(self._inputs[name], ov.Tensor(np.array(values, dtype), shared_memory=False))
-
-    def _set_source(self, tensor: npt.NDArray[Any]) -> None:
-        self._request.set_input_tensor(self._source, ov.Tensor(np.array(tensor), shared_memory=False))
+    def _failed(self, rows: Sequence[Row]) -> None:
+        """Nothing to undo: what the step wrote lies beyond the lengths and is overwritten by the next try."""
 
 
 def _paged_graph(model: ov.Model, manifest: Manifest, spec: StageSpec) -> ov.Model:
