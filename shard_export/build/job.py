@@ -7,7 +7,6 @@ goes wrong before that leaves no library.
 
 from __future__ import annotations
 
-
 import shutil
 import time
 from importlib import metadata
@@ -91,9 +90,9 @@ def build_library(
         check_target(out, replace=options.replace)
         checkpoint = open_checkpoint(source)
         try:
-            with quiet(), disk_errors(out):
+            with quiet(), disk_errors(out), torch.no_grad():
                 _fresh(work)
-                return _Build(checkpoint, work, out, options, report, cancel).run()
+                return _Build(checkpoint, work, out, options=options, report=report, cancel=cancel).run()
         finally:
             checkpoint.close()
             shutil.rmtree(work, ignore_errors=True)
@@ -117,6 +116,7 @@ class _Build:
         checkpoint: Checkpoint,
         work: Path,
         out: Path,
+        *,
         options: BuildOptions,
         report: Callable[[BuildEvent], None],
         cancel: threading.Event | None,
@@ -127,16 +127,13 @@ class _Build:
         self._units: list[Unit] = []
         self._templates: dict[object, LayerTemplate | None] = {}
 
-    @torch.no_grad()
     def run(self) -> Manifest:
         """Carry the build out and publish."""
         self._skeleton = skeleton = Skeleton(self._checkpoint)
         self._check_options()
         self._check_room()
         tokenizer = self._checkpoint.tokenizer()
-        tokens = save_tokenizer(
-            tokenizer, skeleton.config, self._checkpoint.path, self._work, skeleton.vocab_size
-        )
+        tokens = save_tokenizer(tokenizer, skeleton.config, self._checkpoint.path, self._work, skeleton.vocab_size)
         self._gate = Gate(skeleton, tokenizer(TEXT).input_ids)
         chains = self._embed()
         self._ropes()
@@ -214,7 +211,7 @@ class _Build:
         )
         name = f"layer-{index:03d}"
         stored = self._write(name, "layer", plain, self._options.layers, index=index, attention=attention)
-        parity, chains = self._gate.layer(name, call, plain, stored, chains, (rope, window))
+        parity, chains = self._gate.layer(name, call, (plain, stored), chains, (rope, window))
         self._units.append(msgspec.structs.replace(self._units.pop(), parity=parity))
         self._skeleton.drop_layer(index)
         now_s, count = time.monotonic(), len(self._skeleton.kinds)
@@ -293,5 +290,3 @@ class _Build:
 
 def _bytes_per_weight(mode: Mode) -> float:
     return 1.03 if mode == "int8_asym" else 0.6
-
-

@@ -31,15 +31,16 @@ MAX_LATE_POSITION = 8192
 ROW_TOKENS = 96
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 
-TEXT = """A fallow field is one that is resting. Farmers learned long ago that land which carries a crop every year grows
-tired, and that a season without sowing gives it back what it lost. The capital of France is Paris, which lies on the
-Seine, and the capital of Italy is Rome, which lies on the Tiber. Water boils at 100 degrees at sea level and at less
-than that on a mountain. Question: what is seven times eight? Answer: fifty-six. To make tea, heat the water, pour it
-over the leaves, wait three or four minutes and take the leaves out again. def add(first, second): return first +
-second. The committee met on Tuesday to discuss the budget for the coming year; it was agreed that the library should
-stay open until nine in the evening, that two new machines should be bought, and that the roof would be repaired before
-the winter. Dear customer, thank you for your message. We have looked into the matter and found that the parcel left our
-house on Monday. If it has not reached you by Friday, please write to us again and we will send another."""
+TEXT = """A fallow field is one that is resting. Farmers learned long ago that land which carries a crop every year
+grows tired, and that a season without sowing gives it back what it lost. The capital of France is Paris, which lies
+on the Seine, and the capital of Italy is Rome, which lies on the Tiber. Water boils at 100 degrees at sea level and
+at less than that on a mountain. Question: what is seven times eight? Answer: fifty-six. To make tea, heat the water,
+pour it over the leaves, wait three or four minutes and take the leaves out again. def add(first, second): return
+first + second. The committee met on Tuesday to discuss the budget for the coming year; it was agreed that the library
+should stay open until nine in the evening, that two new machines should be bought, and that the roof would be
+repaired before the winter. Dear customer, thank you for your message. We have looked into the matter and found that
+the parcel left our house on Monday. If it has not reached you by Friday, please write to us again and we will send
+another."""
 
 Array = np.ndarray[Any, Any]
 
@@ -96,10 +97,10 @@ class Gate:
         return parity, chains
 
     def layer(
-        self, name: str, call: LayerCall, plain: ov.Model, stored: ov.Model, chains: Chains, kind: tuple[int, int]
+        self, name: str, call: LayerCall, units: tuple[ov.Model, ov.Model], chains: Chains, kind: tuple[int, int]
     ) -> tuple[Parity, Chains]:
-        """Check one layer and take the chains through it; `kind` is (rope, window)."""
-        rope, window = kind
+        """Check one layer and take the chains through it; `units` is (plain, stored), `kind` (rope, window)."""
+        (plain, stored), (rope, window) = units, kind
         cos, sin = self._tables[rope]
         mask = causal_mask(self.input_ids.shape[1], window)
         with torch.no_grad():

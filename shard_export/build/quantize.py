@@ -107,8 +107,10 @@ def read_compression(model: ov.Model, none: bool = False) -> Compression:
     for node in model.get_ordered_ops():
         if node.get_type_name() != "Constant":
             continue
-        kind, shape, name = node.get_element_type().get_type_name(), list(node.get_output_shape(0)), str(
-            node.get_friendly_name()
+        kind, shape, name = (
+            node.get_element_type().get_type_name(),
+            list(node.get_output_shape(0)),
+            str(node.get_friendly_name()),
         )
         size = int(np.prod(shape)) if shape else 1
         if name.endswith("/codes"):

@@ -28,7 +28,7 @@ MASKED = -65504.0
 """What a unit's mask input holds for a key that must not be seen: the lowest finite float16."""
 
 
-class Tap(torch.nn.Module):
+class Tap(torch.nn.Module):  # type: ignore[misc]  # torch is not followed by mypy
     """Stands in for a decoder layer: remembers its arguments and hands the hidden states on unchanged."""
 
     def __init__(self, layer: torch.nn.Module) -> None:
@@ -125,7 +125,8 @@ class Skeleton:
         """Run what the model does before its first layer: ids [B,n] -> hidden [B,n,H]."""
         self._run(input_ids=input_ids, position_ids=torch.zeros_like(input_ids))
         hidden = self.taps[0].hidden
-        assert hidden is not None
+        if hidden is None:
+            raise unknown_family(self.family, "its first layer was not reached")
         return hidden
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -152,9 +153,7 @@ class Skeleton:
 
         try:
             with init_empty_weights(include_buffers=False):
-                model = AutoModelForCausalLM.from_config(
-                    self.config, attn_implementation="sdpa", dtype=torch.float32
-                )
+                model = AutoModelForCausalLM.from_config(self.config, attn_implementation="sdpa", dtype=torch.float32)
         except (ValueError, TypeError, ZeroDivisionError, RuntimeError) as error:
             raise CheckpointError(
                 f"transformers cannot make a {self.family} model of this config ({error}); check config.json."
@@ -181,14 +180,12 @@ class Skeleton:
         kinds = []
         for index, window in enumerate(windows):
             tables = self.rotary(index, positions) if index == 0 else self._tables(index)
-            for rope, known in enumerate(seen):
-                if all(torch.equal(ours, theirs) for ours, theirs in zip(tables, known, strict=True)):
-                    break
-            else:
-                rope = len(seen)
+            same = [rope for rope, known in enumerate(seen) if _equal(tables, known)]
+            if not same:
+                same = [len(seen)]
                 seen.append(tables)
                 self.ropes.append(index)
-            kinds.append((rope, window))
+            kinds.append((same[0], window))
         return kinds
 
     def _tables(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -224,6 +221,10 @@ class Skeleton:
         if torch.equal(visible, visible_keys(_PROBE_TOKENS, _PROBE_WINDOW)):
             return True
         raise unknown_family(self.family, "its attention mask is neither causal nor a sliding window")
+
+
+def _equal(ours: tuple[torch.Tensor, ...], theirs: tuple[torch.Tensor, ...]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
 
 
 def visible_keys(tokens: int, window: int) -> torch.Tensor:

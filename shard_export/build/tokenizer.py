@@ -15,8 +15,16 @@ if TYPE_CHECKING:
 FOLDER = "tokenizer"
 TEMPLATE_PATH = f"{FOLDER}/chat_template.jinja"
 # What transformers notes about where and how a tokenizer was loaded: it differs between machines.
-_LOCAL_KEYS = ("name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "is_local", "gguf_file",
-               "local_files_only", "_commit_hash")
+_LOCAL_KEYS = (
+    "name_or_path",
+    "special_tokens_map_file",
+    "tokenizer_file",
+    "vocab_file",
+    "is_local",
+    "gguf_file",
+    "local_files_only",
+    "_commit_hash",
+)
 
 
 def save_tokenizer(tokenizer: Any, config: Any, source: Path, library: Path, vocab_size: int) -> Tokens:
@@ -31,7 +39,8 @@ def save_tokenizer(tokenizer: Any, config: Any, source: Path, library: Path, voc
         raise CheckpointTorn(f"No tokenizer.json can be made from {source}; download the model's tokenizer files too.")
     if (highest := max(tokenizer.get_vocab().values(), default=0)) >= vocab_size:
         raise CheckpointError(
-            f"The tokenizer of {source} knows token {highest} but the model has {vocab_size}; they do not belong together."
+            f"The tokenizer of {source} knows token {highest} but the model has {vocab_size}; "
+            "they do not belong together."
         )
     _remove_local_traces(folder / "tokenizer_config.json")
     _settle_template(tokenizer, folder)

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from shard_export.build.skeleton import Skeleton
 
 
-class ConcatCache(Cache):
+class ConcatCache(Cache):  # type: ignore[misc]  # not followed by mypy
     """A cache for one layer that only concatenates: that is all the traced graph may see."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.keys, self.values, self.layers = keys, values, []
+        self.keys, self.values = keys, values
+        self.layers: list[Any] = []
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any
@@ -53,7 +54,7 @@ class _ShapeCache(ConcatCache):
         return 0
 
 
-class LayerCall(torch.nn.Module):
+class LayerCall(torch.nn.Module):  # type: ignore[misc]  # not followed by mypy
     """Calls a decoder layer the way its model does, with mask, rotary tables and cache as plain tensors."""
 
     def __init__(self, layer: torch.nn.Module) -> None:
@@ -61,7 +62,7 @@ class LayerCall(torch.nn.Module):
         self.layer = layer
         self._cache_name = cache_argument(layer)
 
-    def forward(
+    def forward(  # noqa: PLR0917 - the tracer passes by position
         self,
         hidden: torch.Tensor,
         mask: torch.Tensor,
@@ -89,7 +90,7 @@ class LayerCall(torch.nn.Module):
         return (k_heads, k_size), (v_heads, v_size)
 
 
-class _Embed(torch.nn.Module):
+class _Embed(torch.nn.Module):  # type: ignore[misc]  # not followed by mypy
     def __init__(self, skeleton: Skeleton) -> None:
         super().__init__()
         self.model, self._skeleton = skeleton.model, skeleton
@@ -98,7 +99,7 @@ class _Embed(torch.nn.Module):
         return self._skeleton.embed(input_ids)
 
 
-class _Head(torch.nn.Module):
+class _Head(torch.nn.Module):  # type: ignore[misc]  # not followed by mypy
     def __init__(self, skeleton: Skeleton) -> None:
         super().__init__()
         self.model, self._skeleton = skeleton.model, skeleton
@@ -107,7 +108,7 @@ class _Head(torch.nn.Module):
         return self._skeleton.head(hidden)
 
 
-class _Rotary(torch.nn.Module):
+class _Rotary(torch.nn.Module):  # type: ignore[misc]  # not followed by mypy
     def __init__(self, skeleton: Skeleton, layer: int) -> None:
         super().__init__()
         self.model, self._skeleton, self._layer = skeleton.model, skeleton, layer
@@ -198,5 +199,3 @@ def quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
