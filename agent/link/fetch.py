@@ -98,12 +98,12 @@ class Fetcher:
                     ) from error
                 damaged.add(missing[0].sha256)
                 progress.restart_file()
-            except (ConnectionClosed, LinkDown, OSError, TimeoutError) as error:
-                if isinstance(error, LinkRefused):
-                    raise
+            except (ConnectionClosed, LinkDown, TimeoutError) as error:
+                cause = _as_link_down(error)
+                if isinstance(cause, LinkRefused):
+                    raise cause from error
                 tries = 1 if progress.received_bytes > before else tries + 1
                 if tries > TRIES_WITHOUT_PROGRESS:
-                    cause = link_error(error) if isinstance(error, ConnectionClosed) else error
                     raise FetchCut(f"The model files cannot be fetched, the link keeps breaking: {cause}") from error
                 progress.restart_file()
                 await asyncio.sleep(self._wait_s(tries))
@@ -174,6 +174,14 @@ class _Progress:
 
     def restart_file(self) -> None:
         self._file = 0
+
+
+def _as_link_down(error: Exception) -> LinkDown:
+    if isinstance(error, ConnectionClosed):
+        return link_error(error)
+    if isinstance(error, LinkDown):
+        return error
+    return LinkCut("The console sends nothing.", "timeout")
 
 
 def _chunk(data: bytes, offset: int, end: int) -> Frame:

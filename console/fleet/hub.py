@@ -294,7 +294,7 @@ class Hub:
         if isinstance(message, Heartbeat):
             session.heartbeat = message
         elif isinstance(message, Goodbye):
-            self._lose(session, message.message, CloseCode.GOING_AWAY, message.code)
+            self._lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
         elif not session.take_answer(message, now_s) and isinstance(message, StageFailed):

@@ -98,7 +98,7 @@ async def test_a_heartbeat_is_shown_and_a_goodbye_is_a_clean_end(fleet: Fleet) -
     await agent.say(Heartbeat(memory_free_bytes=5, state="held", reasons=["user"]))
     await agent.say(Goodbye("stopping", "The agent was stopped."))
     await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
-    assert fleet.events[-1] == AgentLost(agent.device_id, "The agent was stopped.")
+    assert fleet.events[-1] == AgentLost(agent.device_id, "The agent was stopped")
     assert isinstance(await ending(agent.control), LinkCut)
 
 
@@ -113,10 +113,8 @@ async def test_a_peer_without_certificate_gets_nowhere(fleet: Fleet, path: str) 
 async def test_a_certificate_of_another_fleet_is_refused(fleet: Fleet, tmp_path: Path) -> None:
     other = Authority.open(tmp_path / "other", Keystore.files_only("other"))
     identity = fleet.enrol("eve", authority=other)
-    with pytest.raises(LinkDown) as refusal:
-        link = await Dialler([fleet.url], client_context(identity), fleet.authority.server_hostname).dial(CONTROL_PATH)
-        raise await ending(link)
-    assert isinstance(refusal.value, LinkCut)
+    with pytest.raises(LinkCut):
+        await Dialler([fleet.url], client_context(identity), fleet.authority.server_hostname).dial(CONTROL_PATH)
 
 
 async def test_the_reason_hidden_by_tls_is_asked_for(fleet: Fleet, tmp_path: Path) -> None:

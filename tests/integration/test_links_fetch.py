@@ -1,0 +1,244 @@
+"""Model files over the bulk link, real TLS: whole, resumed, damaged, refused, and while others wait."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+
+from agent.link.channel import link_error
+from agent.link.closing import FrameRefused, LinkCut, NotApproved
+from agent.link.fetch import FetchCut, FetchDamaged, Fetcher, NotServed
+from agent.link.frames import Fetch, Frame, FrameType, decode, encode
+from agent.link.messages import BULK_PATH
+from agent.link.store import Store, StoreFull
+from agent.stage.types import Nack
+from console.fleet.distribution import Distribution
+from console.fleet.errors import LibraryNotServed
+from shard_export.library.manifest import MANIFEST_NAME, Manifest
+from tests.support.fleet import Fleet, running_fleet
+from tests.support.libraries import make_library
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with running_fleet(tmp_path) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def library(fleet: Fleet) -> tuple[Manifest, str]:
+    """A registered library with units of 2.5 MB: three chunks each."""
+    folder = fleet.folder / "library"
+    manifest, digest = make_library(folder, unit_bytes=2_500_000)
+    assert fleet.distribution.register(folder) == digest
+    return manifest, digest
+
+
+class Bulk:
+    """Dials the bulk link and counts how often."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._dialler = fleet.dialler(fleet.enrol("ann"))
+        self.dialled = 0
+        self.link: ClientConnection | None = None
+
+    async def __call__(self) -> ClientConnection:
+        self.dialled += 1
+        self.link = await self._dialler.dial(BULK_PATH)
+        return self.link
+
+
+def make_fetcher(fleet: Fleet, bulk: Bulk) -> tuple[Fetcher, Store]:
+    store = Store(fleet.folder / "agent")
+    return Fetcher(store, bulk, wait_s=lambda tries: 0.0), store
+
+
+async def test_only_the_missing_units_of_the_range_are_fetched(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    manifest, digest = library
+    bulk, progress = Bulk(fleet), list[tuple[int, int]]()
+    fetcher, store = make_fetcher(fleet, bulk)
+    got, folder = await fetcher.fetch_range(digest, 1, 3, "s", lambda done, total: progress.append((done, total)))
+    units = manifest.units_of_range(1, 3)
+    total = sum(unit.size_bytes for unit in units)
+    assert got == manifest
+    assert (folder / MANIFEST_NAME).read_bytes() == (fleet.folder / "library" / MANIFEST_NAME).read_bytes()
+    for unit in units:
+        assert (folder / unit.bin.path).read_bytes() == (fleet.folder / "library" / unit.bin.path).read_bytes()
+    assert progress[0] == (0, total)
+    assert progress[-1] == (total, total)
+    assert progress == sorted(progress)
+    assert not store.has(manifest.layer(0).bin.sha256)
+
+    dialled = bulk.dialled
+    await fetcher.fetch_range(digest, 1, 3, "s")
+    assert bulk.dialled == dialled
+    await fetcher.fetch_range(digest, 0, 4, "all")
+    assert store.has(manifest.unit("head").bin.sha256)
+
+
+async def test_a_cut_fetch_continues_where_it_ended(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    manifest, digest = library
+    bulk = Bulk(fleet)
+    fetcher, _ = make_fetcher(fleet, bulk)
+    cuts, seen = [1_000_000, 2_600_000, 4_000_000], list[int]()
+
+    def on_progress(done: int, total: int) -> None:
+        seen.append(done)
+        if cuts and done > cuts[0] and bulk.link is not None:
+            cuts.pop(0)
+            bulk.link.transport.abort()
+
+    _, folder = await fetcher.fetch_range(digest, 1, 3, "s", on_progress)
+    assert not cuts
+    assert bulk.dialled == 5  # manifest, units, and once more after each cut
+    for unit in manifest.units_of_range(1, 3):
+        assert (folder / unit.bin.path).read_bytes() == (fleet.folder / "library" / unit.bin.path).read_bytes()
+    assert seen == sorted(seen)
+
+
+async def test_a_damaged_file_is_fetched_once_more_then_given_up(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    manifest, digest = library
+    fetcher, store = make_fetcher(fleet, Bulk(fleet))
+    path = fleet.folder / "library" / manifest.layer(1).bin.path
+    good = path.read_bytes()
+    path.write_bytes(b"\0" + good[1:])
+    with pytest.raises(FetchDamaged, match="verify"):
+        await fetcher.fetch_range(digest, 1, 2, "s")
+    assert not store.has(manifest.layer(1).bin.sha256)
+
+    def repair(done: int, total: int) -> None:
+        if done > 2_000_000:
+            path.write_bytes(good)
+
+    _, folder = await fetcher.fetch_range(digest, 1, 2, "s", repair)
+    assert (folder / manifest.layer(1).bin.path).read_bytes() == good
+
+
+@pytest.mark.expected_logs("console.fleet.distribution", "shorter than its manifest")
+async def test_a_file_that_shrank_on_the_console_is_named_damaged(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    manifest, digest = library
+    path = fleet.folder / "library" / manifest.layer(1).bin.path
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(NotServed, match="damaged on the console"):
+        await make_fetcher(fleet, Bulk(fleet))[0].fetch_range(digest, 1, 2, "s")
+
+
+async def test_only_registered_files_are_served(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    _, digest = library
+    fetcher, _ = make_fetcher(fleet, Bulk(fleet))
+    with pytest.raises(NotServed, match="does not serve"):
+        await fetcher.fetch_range("f" * 64, 0, 1, "s")
+    with pytest.raises(NotServed, match="layers"):
+        await fetcher.fetch_range(digest, 0, 9, "s")
+    fleet.distribution.unregister(digest)
+    with pytest.raises(NotServed, match="does not serve"):
+        await fetcher.fetch_range(digest, 0, 1, "s")
+
+
+async def test_a_link_that_keeps_breaking_is_given_up(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    async def never() -> ClientConnection:
+        raise LinkCut("The console at x cannot be reached; it is tried again.")
+
+    with pytest.raises(FetchCut, match="keeps breaking"):
+        await Fetcher(Store(fleet.folder / "agent"), never, lambda tries: 0.0).fetch_range(library[1], 0, 1, "s")
+
+
+async def test_a_refused_device_does_not_try_again(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    bulk = Bulk(fleet)
+    fleet.set_state(next(iter(fleet.records)), "banned")
+    with pytest.raises(NotApproved):
+        await make_fetcher(fleet, bulk)[0].fetch_range(library[1], 0, 1, "s")
+    assert bulk.dialled == 1
+
+
+async def test_a_disk_without_room_is_said_before_fetching(
+    fleet: Fleet, library: tuple[Manifest, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.link.store._RESERVE_BYTES", 1 << 60)
+    with pytest.raises(StoreFull, match="free some space"):
+        await make_fetcher(fleet, Bulk(fleet))[0].fetch_range(library[1], 0, 1, "s")
+
+
+async def test_a_console_that_sends_another_piece_is_not_believed(tmp_path: Path) -> None:
+    async def bulk(link: ServerConnection) -> None:
+        async for message in link:
+            assert isinstance(message, bytes)
+            await link.send(encode(Frame(FrameType.CHUNK, 0, 0, 99, 0, 0, b"", np.zeros(10, np.uint8))))
+
+    async with running_fleet(tmp_path) as fleet:
+        fleet.hub._bulk = bulk
+        with pytest.raises(FetchCut, match="another piece"):
+            await make_fetcher(fleet, Bulk(fleet))[0].fetch_range("a" * 64, 0, 1, "s")
+
+
+def fetch_frame(*, sha256: str = "f" * 64, offset: int = 0, length: int = 1, table: bytes | None = None) -> bytes:
+    table = table if table is not None else msgspec.msgpack.encode(Fetch(sha256, offset, length))
+    return encode(Frame(FrameType.FETCH, 0, 0, 0, 5, 0, table, None))
+
+
+async def test_bad_requests_cost_a_nack_and_the_link_stays(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    manifest, digest = library
+    link = await Bulk(fleet)()
+    async with link:
+        for request, code in [
+            (fetch_frame(sha256="../../etc/passwd"), "unknown"),
+            (fetch_frame(sha256=digest, offset=-1), "range"),
+            (fetch_frame(sha256=digest, offset=1 << 40), "range"),
+            (fetch_frame(sha256=digest, length=-5), "range"),
+            (fetch_frame(table=b"\xc1"), "bad_request"),
+        ]:
+            await link.send(request)
+            answer = decode(await link.recv(decode=False))
+            assert answer.type is FrameType.NACK
+            assert answer.sequence == 5
+            assert msgspec.msgpack.decode(answer.table, type=Nack).code == code
+        await link.send(fetch_frame(sha256=manifest.layer(0).xml.sha256, length=1 << 40))
+        chunk = decode(await link.recv(decode=False))
+        assert chunk.tensor is not None
+        assert chunk.tensor.tobytes() == b"<net name='000'/>"
+
+
+@pytest.mark.expected_logs("console.fleet.hub", "4400")
+@pytest.mark.parametrize("message", [b"noise", encode(Frame(FrameType.STEP, 0, 0, 0, 0, 0, b"", None))])
+async def test_what_is_no_fetch_closes_the_bulk_link(fleet: Fleet, message: bytes) -> None:
+    link = await Bulk(fleet)()
+    await link.send(message)
+    with pytest.raises(ConnectionClosed) as closed:
+        await link.recv()
+    assert isinstance(link_error(closed.value), FrameRefused)
+
+
+@pytest.mark.parametrize("harm", ["missing", "short", "outside", "noise"])
+def test_a_library_that_is_not_whole_is_not_served(tmp_path: Path, harm: str) -> None:
+    manifest, _ = make_library(tmp_path)
+    path = tmp_path / manifest.layer(0).bin.path
+    if harm == "missing":
+        path.unlink()
+    elif harm == "short":
+        path.write_bytes(b"x")
+    elif harm == "outside":
+        text = (tmp_path / MANIFEST_NAME).read_text()
+        (tmp_path / MANIFEST_NAME).write_text(text.replace("tokenizer/tokenizer.json", "../../etc/hostname"))
+    else:
+        (tmp_path / MANIFEST_NAME).write_bytes(b"\xff")
+    with pytest.raises(LibraryNotServed):
+        Distribution().register(tmp_path)
+
+
+def test_a_file_two_libraries_share_stays_when_one_goes(tmp_path: Path) -> None:
+    distribution = Distribution()
+    (one, first), (_, second) = make_library(tmp_path / "1"), make_library(tmp_path / "2", revision="2")
+    for name in ("1", "2"):
+        distribution.register(tmp_path / name)
+    distribution.unregister(first)
+    found = distribution.find(one.layer(0).bin.sha256)
+    assert found == (tmp_path / "2" / one.layer(0).bin.path, one.layer(0).bin.size_bytes)
+    assert distribution.find(first) is None
+    assert distribution.find(second) is not None
