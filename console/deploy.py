@@ -12,14 +12,14 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
 from agent.stage.types import Epoch, PipelineId
 from console.api.admin import types as wire
 from console.api.models import ServedModel
-from console.errors import DeployError, DeployFailed, DeployRefused, ModelUnavailable
+from console.deployment import Entry, SavedPlan, SavedStage, broken
+from console.errors import DeployError, DeployRefused, ModelUnavailable
 from console.facts import FleetFacts
 from console.fleet.events import AgentJoined, AgentLost, FleetEvent, StageDied
 from console.fleet.hub import Hub
@@ -35,58 +35,9 @@ log = logging.getLogger(__name__)
 LOST_CHECK_S = 1.0
 PROBE_EVERY_S = 15.0
 """An idle model proves itself this often; one that answers people needs no probe."""
-FRESH_S = 4 * PROBE_EVERY_S
 SAME_PCS_FIRST_S = 20.0
 """After a loss or a restart the former PCs get this long to come back before others are taken."""
 MAX_PAUSE_S = 60.0
-
-
-class SavedStage(msgspec.Struct, frozen=True):
-    """What the registry remembers of a planned stage."""
-
-    device_id: str
-    first: int
-    last: int
-
-
-class SavedPlan(msgspec.Struct, frozen=True):
-    """What the registry remembers of a deployment beside the request."""
-
-    pipeline: PipelineId
-    created_s: int
-    stages: list[SavedStage] = []
-
-
-@dataclass(eq=False)
-class _Entry:
-    """One deployment. `live` is set exactly while it can answer."""
-
-    request: wire.DeployRequest
-    library: LoadedLibrary | None
-    digest: str
-    plan: SavedPlan
-    epoch: int
-    state: wire.DeploymentState
-    message: str = ""
-    live: LivePipeline | None = None
-    job: asyncio.Task[None] | None = None
-    keeper: asyncio.Task[None] | None = None
-    listeners: list[asyncio.Queue[wire.DeployEvent]] = field(default_factory=list)
-    waiting_since_s: float = 0.0
-    failures: int = 0
-    lost: asyncio.Event = field(default_factory=asyncio.Event)
-    try_again: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def model(self) -> str:
-        return self.request.model
-
-    def tell(self, event: wire.DeployEvent) -> None:
-        for listener in self.listeners:
-            listener.put_nowait(event)
-
-    def device_ids(self) -> list[str]:
-        return [stage.device_id for stage in self.plan.stages]
 
 
 class Deployments:
@@ -97,7 +48,7 @@ class Deployments:
         self._hub = hub
         self._shelf = shelf
         self._facts = FleetFacts(registry, hub)
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
 
     def restore(self) -> None:
         """Take up what was deployed when the service stopped; each model waits for its PCs."""
@@ -108,7 +59,7 @@ class Deployments:
             except msgspec.ValidationError as error:
                 log.warning("The saved deployment %s cannot be read and is left alone: %s", saved.name, error)
                 continue
-            entry = _Entry(request, None, saved.library_digest, plan, saved.epoch, "waiting")
+            entry = Entry(request, None, saved.library_digest, plan, saved.epoch, "waiting")
             entry.message = "The console was started again; waiting for the PCs to connect."
             self._entries[entry.model] = entry
             self._keep(entry)
@@ -119,6 +70,7 @@ class Deployments:
         for entry in entries:
             await self._stop_tasks(entry)
             entry.state, entry.message = "waiting", "The console is stopping."
+            entry.tell(wire.Broken("stopping", "The console was stopped during the deployment; start it again."))
             await self._take_down(entry)
 
     # What the API asks
@@ -142,7 +94,7 @@ class Deployments:
 
     def views(self) -> list[wire.PipelineView]:
         """Describe every deployment."""
-        return [self._view(entry) for entry in self._entries.values()]
+        return [entry.view() for entry in self._entries.values()]
 
     async def probe(self, max_age_s: float, wait_s: float) -> list[wire.PipelineView]:
         """Describe every deployment after making sure that each probe is at most `max_age_s` old."""
@@ -165,13 +117,11 @@ class Deployments:
             raise DeployRefused(f"{request.model} is being deployed already; see: fallow-console status")
         devices = self._facts.resolve(request.devices)
         request = msgspec.structs.replace(request, devices=devices)
-        plan = SavedPlan(self._pipeline_of(former), int(time.time()))
-        entry = _Entry(request, library, library.digest, plan, former.epoch if former else 0, "deploying")
-        entry.message = "Being deployed."
+        entry = self._succeed(former, request, library)
         self._entries[request.model] = entry
         events: asyncio.Queue[wire.DeployEvent] = asyncio.Queue()
         entry.listeners.append(events)
-        entry.job = asyncio.create_task(self._deploy(entry, former, actor), name=f"deploy {request.model}")
+        entry.job = asyncio.create_task(self._deploy(entry, actor), name=f"deploy {request.model}")
         return _events(events)
 
     async def undeploy(self, model_id: str, actor: Actor) -> None:
@@ -194,6 +144,8 @@ class Deployments:
                 entry.try_again.set()
             return
         name = self._facts.name(event.device_id)
+        if isinstance(event, AgentLost):
+            self._facts.left(event.device_id)
         for entry in self._entries.values():
             if isinstance(event, AgentLost) and entry.live and event.device_id in entry.live.device_ids:
                 self._lose(entry, f"{name} left: {event.reason}.")
@@ -202,19 +154,35 @@ class Deployments:
 
     # One deployment
 
-    async def _deploy(self, entry: _Entry, former: _Entry | None, actor: Actor) -> None:
+    def _succeed(self, former: Entry | None, request: wire.DeployRequest, library: LoadedLibrary) -> Entry:
+        """Make the entry of an attempt; it owns what is still up of the former deployment of the same model.
+
+        A model keeps its pipeline number, so that agents replace its old stage by the new one.
+        """
+        if former is None:
+            plan = SavedPlan(self._new_pipeline(), int(time.time()))
+            return Entry(request, library, library.digest, plan, 0, "deploying", "Being deployed.")
+        plan = msgspec.structs.replace(former.plan, created_s=int(time.time()))
+        entry = Entry(request, library, library.digest, plan, former.epoch, "deploying", "Being deployed.")
+        entry.live, entry.keeper = former.live, former.keeper
+        former.live = former.keeper = None
+        return entry
+
+    async def _deploy(self, entry: Entry, actor: Actor) -> None:
         """Run the admin's attempt; on failure nothing is left of it but the message."""
         last: wire.DeployEvent
         try:
-            if former is not None:
-                await self._stop_tasks(former)
-                await self._take_down(former)
+            if entry.keeper is not None:
+                entry.keeper.cancel()
+                await asyncio.gather(entry.keeper, return_exceptions=True)
+                entry.keeper = None
+            await self._take_down(entry)
             await self._roll_out(entry, self._facts.available(entry.request), actor)
         except DeployError as error:
             entry.state, entry.message = "failed", str(error)
             self._forget(entry, actor)
-            last = _broken(error)
-        except Exception:
+            last = broken(error)
+        except Exception:  # the edge of a task nobody awaits: the admin gets an end, the log the cause
             log.exception("The deployment of %s failed unexpectedly.", entry.model)
             entry.state, entry.message = "failed", "The console failed while deploying; its log says why."
             last = wire.Broken("internal_error", entry.message)
@@ -223,8 +191,9 @@ class Deployments:
             self._keep(entry)
         entry.job = None
         entry.tell(last)
+        entry.listeners.clear()
 
-    async def _roll_out(self, entry: _Entry, agents: Sequence[str], actor: Actor) -> None:
+    async def _roll_out(self, entry: Entry, agents: Sequence[str], actor: Actor) -> None:
         """Try once on these PCs. The epoch is saved first, so that no number is ever used twice."""
         if entry.library is None:
             entry.library = self._shelf.by_digest(entry.digest)
@@ -252,20 +221,24 @@ class Deployments:
         self._save(entry, actor)
         log.info("%s is ready on %d stages, epoch %d.", entry.model, len(stages), entry.epoch)
 
-    def _keep(self, entry: _Entry) -> None:
+    def _keep(self, entry: Entry) -> None:
         entry.keeper = asyncio.create_task(self._keep_up(entry), name=f"keep {entry.model}")
 
-    async def _keep_up(self, entry: _Entry) -> None:
+    async def _keep_up(self, entry: Entry) -> None:
         """Watch a model while it is ready and bring it back while it is not, until cancelled."""
         while True:
-            if entry.live is not None:
-                await self._watch(entry, entry.live)
-                await self._take_down(entry)
-            entry.waiting_since_s = time.monotonic()
-            while entry.live is None:
-                await self._try_again(entry)
+            try:
+                if entry.live is not None:
+                    await self._watch(entry, entry.live)
+                    await self._take_down(entry)
+                entry.waiting_since_s = time.monotonic()
+                while entry.live is None:
+                    await self._try_again(entry)
+            except Exception:  # the edge of a task nobody awaits: a model must not stay down because of one surprise
+                log.exception("Keeping %s up failed unexpectedly; it goes on.", entry.model)
+                await asyncio.sleep(MAX_PAUSE_S)
 
-    async def _watch(self, entry: _Entry, live: LivePipeline) -> None:
+    async def _watch(self, entry: Entry, live: LivePipeline) -> None:
         """Return when the pipeline cannot answer any more."""
         checks = 0
         while True:
@@ -281,11 +254,12 @@ class Deployments:
                 self._lose(entry, status.reason)
                 return
 
-    async def _try_again(self, entry: _Entry) -> None:
+    async def _try_again(self, entry: Entry) -> None:
         """Wait for PCs, then try once; a failed try makes the next pause longer."""
         pause_s = min(MAX_PAUSE_S, 2.0**entry.failures)
         agents = self._candidates(entry)
         if agents:
+            entry.message = f"Being loaded again on {len(agents)} PCs or fewer."
             try:
                 await self._roll_out(entry, agents, CONSOLE)
                 return
@@ -299,7 +273,7 @@ class Deployments:
             async with asyncio.timeout(pause_s if agents else SAME_PCS_FIRST_S):
                 await entry.try_again.wait()
 
-    def _candidates(self, entry: _Entry) -> list[str]:
+    def _candidates(self, entry: Entry) -> list[str]:
         """Choose the former PCs once all are there, else, after a while, whoever is."""
         available = self._facts.available(entry.request)
         former = entry.device_ids()
@@ -308,7 +282,7 @@ class Deployments:
         patient = time.monotonic() - entry.waiting_since_s < SAME_PCS_FIRST_S
         return [] if former and patient else available
 
-    def _lose(self, entry: _Entry, reason: str) -> None:
+    def _lose(self, entry: Entry, reason: str) -> None:
         if entry.live is None or entry.lost.is_set():
             return
         log.info("%s cannot answer any more: %s", entry.model, reason)
@@ -316,7 +290,7 @@ class Deployments:
         entry.state, entry.message = "waiting", reason
         entry.lost.set()
 
-    async def _take_down(self, entry: _Entry) -> None:
+    async def _take_down(self, entry: Entry) -> None:
         if entry.live is not None:
             live, entry.live = entry.live, None
             self._facts.measured(live, entry.request)
@@ -324,44 +298,22 @@ class Deployments:
         elif entry.plan.stages:
             await withdraw(self._hub, entry.plan.pipeline, entry.device_ids())
 
-    async def _stop_tasks(self, entry: _Entry) -> None:
+    async def _stop_tasks(self, entry: Entry) -> None:
         tasks = [task for task in (entry.job, entry.keeper) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _save(self, entry: _Entry, actor: Actor) -> None:
+    def _save(self, entry: Entry, actor: Actor) -> None:
         settings, plan = msgspec.to_builtins(entry.request), msgspec.to_builtins(entry.plan)
         self._registry.deployments.save(Deployment(entry.model, entry.digest, settings, plan, entry.epoch), actor)
 
-    def _forget(self, entry: _Entry, actor: Actor) -> None:
+    def _forget(self, entry: Entry, actor: Actor) -> None:
         if any(saved.name == entry.model for saved in self._registry.deployments.list()):
             self._registry.deployments.remove(entry.model, actor)
 
-    def _pipeline_of(self, former: _Entry | None) -> PipelineId:
-        """Keep a model's number over its deployments, so that agents replace its old stage by the new one."""
-        if former is not None:
-            return former.plan.pipeline
+    def _new_pipeline(self) -> PipelineId:
         return PipelineId(1 + max((entry.plan.pipeline for entry in self._entries.values()), default=0))
-
-    def _view(self, entry: _Entry) -> wire.PipelineView:
-        view = wire.PipelineView(
-            entry.model, entry.state, entry.message, entry.epoch, wire.Probe(message=entry.message), entry.request
-        )
-        if entry.live is None:
-            return view
-        status = entry.live.coordinator.status()
-        age_s = status.last_token_age_s if status.last_token_age_s >= 0 else None
-        fresh = status.ready and age_s is not None and age_s <= FRESH_S
-        return msgspec.structs.replace(
-            view,
-            probe=wire.Probe(fresh, age_s, entry.live.probe_ms, status.reason or ("" if fresh else "No fresh token.")),
-            stages=status.stages,
-            tokens_per_second=status.tokens_per_second,
-            overhead_ms=status.overhead_ms_per_hop,
-            running=status.streams_running,
-            queued=status.streams_waiting,
-        )
 
 
 async def _events(queue: asyncio.Queue[wire.DeployEvent]) -> AsyncIterator[wire.DeployEvent]:
@@ -370,9 +322,3 @@ async def _events(queue: asyncio.Queue[wire.DeployEvent]) -> AsyncIterator[wire.
         yield event
         if isinstance(event, wire.Ready | wire.Broken):
             return
-
-
-def _broken(error: DeployError) -> wire.Broken:
-    if isinstance(error, DeployFailed):
-        return wire.Broken(error.code, str(error), error.device_id, error.device_name)
-    return wire.Broken("refused", str(error))

@@ -59,6 +59,10 @@ class FleetFacts:
             DeviceId(agent.device_id), name=agent.name, facts=facts, key_protection=agent.hello.key_protection
         )
 
+    def left(self, device_id: str) -> None:
+        """Remember when a PC was last connected."""
+        self._registry.devices.seen(DeviceId(device_id))
+
     def available(self, request: DeployRequest) -> list[str]:
         """List the PCs that may be used for a request and are willing now."""
         return [

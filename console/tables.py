@@ -14,11 +14,12 @@ from console.api.admin import types as wire
 from console.registry.records import ApiKey
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Build a plain table; every cell is text as it is, never markup."""
-    shown = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    shown = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        shown.add_column(column, overflow="fold")
+        # Ids are there to be copied, so they are never broken.
+        shown.add_column(column, overflow="fold", no_wrap=column == "id")
     for row in rows:
         shown.add_row(*(_plain(cell) for cell in row))
     return shown
@@ -55,7 +56,7 @@ def agents_table(agents: Sequence[wire.Agent]) -> Table:
         )
         for agent in agents
     ]
-    return table("Agents", ("id", "name", "state", "code", "link", "memory", "devices", "note"), rows)
+    return table(("id", "name", "state", "code", "link", "memory", "devices", "note"), rows)
 
 
 def libraries_table(libraries: Sequence[wire.Library]) -> Table:
@@ -64,7 +65,7 @@ def libraries_table(libraries: Sequence[wire.Library]) -> Table:
         (item.model_id, item.layer_count, gigabytes(item.size_bytes), item.context_tokens, item.folder, item.problem)
         for item in libraries
     ]
-    return table("Models", ("model", "layers", "size", "context", "folder", "problem"), rows)
+    return table(("model", "layers", "size", "context", "folder", "problem"), rows)
 
 
 def keys_table(keys: Sequence[ApiKey]) -> Table:
@@ -79,7 +80,7 @@ def keys_table(keys: Sequence[ApiKey]) -> Table:
         )
         for key in keys
     ]
-    return table("API keys", ("id", "name", "scopes", "created", "revoked"), rows)
+    return table(("id", "name", "scopes", "created", "revoked"), rows)
 
 
 def status_tables(status: wire.Status) -> Iterator[Table | str]:
@@ -88,7 +89,7 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
     yield f"{status.agents_connected} of {status.agents_known} PCs connected"
     for view in status.pipelines:
         age = "" if view.probe.age_s is None else f", probed {view.probe.age_s:.0f} s ago"
-        title = f"{view.model}: {view.state}{age}. {view.message}"
+        yield f"{view.model}: {view.state}{age}. {view.message}"
         rows = [
             (
                 f"{stage.first}-{stage.last - 1}",
@@ -100,7 +101,8 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
             )
             for stage in view.stages
         ]
-        yield table(title, ("layers", "PC", "engine", "fused", "ms/token", "ms/step"), rows)
+        if rows:
+            yield table(("layers", "PC", "engine", "fused", "ms/token", "ms/step"), rows)
         yield (
             f"{view.tokens_per_second:.1f} tokens/s, {view.overhead_ms:.2f} ms overhead per step, "
             f"{view.running} running, {view.queued} queued"

@@ -19,6 +19,7 @@ from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
 
 log = logging.getLogger(__name__)
 
+MAX_RUNNING = 2000
 _EXPECTED = (ApiError, HTTPException, PromptError, QueueFull)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -62,6 +63,7 @@ class RequestEdge:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,6 +81,11 @@ class RequestEdge:
                 message = {**message, "headers": [*message.get("headers", ()), header]}
             await send(message)
 
+        if self._running >= MAX_RUNNING:
+            message = "The server is answering too many requests at once; try again in a moment."
+            busy = ApiError(503, message, code="overloaded", retry_after_s=2, should_retry=True)
+            return await busy.response()(scope, receive, tagged)
+        self._running += 1
         try:
             await self._app(scope, receive, tagged)
         except Exception:  # the edge of the request: whatever broke, the client gets an answer and the log the cause
@@ -86,6 +93,8 @@ class RequestEdge:
             if not started:
                 message = f"The server failed at this request; its log says why under {request_id}."
                 await ApiError(500, message, code="internal_error").response()(scope, receive, tagged)
+        finally:
+            self._running -= 1
 
 
 def _request_id(scope: Scope) -> str:

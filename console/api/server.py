@@ -16,7 +16,6 @@ from console.errors import PortUnavailable
 GRACE_S = 3
 """How long running requests get at shutdown; streams were told to end before."""
 KEEP_ALIVE_IDLE_S = 30
-MAX_CONNECTIONS = 2000
 
 
 class _Server(uvicorn.Server):
@@ -50,7 +49,6 @@ class ApiServer:
                 server_header=False,
                 timeout_graceful_shutdown=GRACE_S,
                 timeout_keep_alive=KEEP_ALIVE_IDLE_S,
-                limit_concurrency=MAX_CONNECTIONS,
                 ws="none",
                 # Whoever asks is who the socket says: no forwarded header may name another source.
                 proxy_headers=False,

@@ -1,0 +1,93 @@
+"""One deployment's record: what was asked, what the registry keeps of it, what is up. Bookkeeping only."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import msgspec
+
+from agent.stage.types import PipelineId
+from console.api.admin import types as wire
+from console.errors import DeployError, DeployFailed
+from console.libraries import LoadedLibrary
+from console.rollout import LivePipeline
+
+FRESH_S = 60.0
+"""A probe older than this proves nothing any more."""
+
+
+class SavedStage(msgspec.Struct, frozen=True):
+    """What the registry remembers of a planned stage."""
+
+    device_id: str
+    first: int
+    last: int
+
+
+class SavedPlan(msgspec.Struct, frozen=True):
+    """What the registry remembers of a deployment beside the request."""
+
+    pipeline: PipelineId
+    created_s: int
+    stages: list[SavedStage] = []
+
+
+@dataclass(eq=False)
+class Entry:
+    """One deployment. `live` is set exactly while it can answer."""
+
+    request: wire.DeployRequest
+    library: LoadedLibrary | None
+    digest: str
+    plan: SavedPlan
+    epoch: int
+    state: wire.DeploymentState
+    message: str = ""
+    live: LivePipeline | None = None
+    job: asyncio.Task[None] | None = None
+    keeper: asyncio.Task[None] | None = None
+    listeners: list[asyncio.Queue[wire.DeployEvent]] = field(default_factory=list)
+    waiting_since_s: float = 0.0
+    failures: int = 0
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    try_again: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def model(self) -> str:
+        return self.request.model
+
+    def tell(self, event: wire.DeployEvent) -> None:
+        """Pass an event on to whoever follows the rollout."""
+        for listener in self.listeners:
+            listener.put_nowait(event)
+
+    def device_ids(self) -> list[str]:
+        return [stage.device_id for stage in self.plan.stages]
+
+    def view(self) -> wire.PipelineView:
+        """Describe it for windows and scripts."""
+        view = wire.PipelineView(
+            self.model, self.state, self.message, self.epoch, wire.Probe(message=self.message), self.request
+        )
+        if self.live is None:
+            return view
+        status = self.live.coordinator.status()
+        age_s = status.last_token_age_s if status.last_token_age_s >= 0 else None
+        fresh = status.ready and age_s is not None and age_s <= FRESH_S
+        return msgspec.structs.replace(
+            view,
+            probe=wire.Probe(fresh, age_s, self.live.probe_ms, status.reason or ("" if fresh else "No fresh token.")),
+            stages=status.stages,
+            tokens_per_second=status.tokens_per_second,
+            overhead_ms=status.overhead_ms_per_hop,
+            running=status.streams_running,
+            queued=status.streams_waiting,
+        )
+
+
+def broken(error: DeployError) -> wire.Broken:
+    """Say a failed rollout as its last event."""
+    if isinstance(error, DeployFailed):
+        return wire.Broken(error.code, str(error), error.device_id, error.device_name)
+    return wire.Broken("refused", str(error))
