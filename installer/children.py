@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -50,6 +51,7 @@ def run_captured(command: Sequence[str], folder: Path) -> tuple[int, str]:
         text=True,
         encoding="utf-8",
         errors="replace",
+        start_new_session=True,  # pip and ensurepip start children of their own: a stop must reach those, too
     ) as child:
         stream = child.stderr if terminal else child.stdout
         reader = threading.Thread(target=read_lines, args=(stream, tail, terminal), name="read-output")
@@ -57,7 +59,7 @@ def run_captured(command: Sequence[str], folder: Path) -> tuple[int, str]:
         try:
             code = child.wait()
         except BaseException:
-            end_child(child)
+            end_session(child)
             raise
         finally:
             reader.join()
@@ -75,7 +77,7 @@ def read_lines(stream: IO[str], tail: deque[str], show: bool) -> None:
             sys.stderr.flush()
 
 
-def end_child(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+def end_child(child: subprocess.Popen[bytes]) -> None:
     """End a child that is being left: let it clean up, then insist. A second Ctrl-C kills it at once."""
     try:
         # A terminal sends Ctrl-C to the child too, and a second one would cut its cleaning up short.
@@ -88,6 +90,18 @@ def end_child(child: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
         if child.poll() is None:
             child.kill()
             child.wait()
+
+
+def end_session(child: subprocess.Popen[str]) -> None:
+    """End a child that leads a session, and what it has started: politely first, then for good."""
+    if os.name == "nt":
+        child.kill()
+        child.wait()
+        return
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):  # nobody is left
+            os.killpg(child.pid, number)
+        has_ended(child, TERMINATE_GRACE_S)
 
 
 def has_ended(child: subprocess.Popen[str] | subprocess.Popen[bytes], within_s: float) -> bool:

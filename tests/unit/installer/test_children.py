@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -92,3 +93,21 @@ def test_a_stop_ends_the_child_first(child: str, number: signal.Signals, code: i
     assert parent.returncode == code, errors
     assert not psutil.pid_exists(pid)
     assert ("cleaned up" in rest) == (child is POLITE)
+
+
+@posix_only
+def test_a_stopped_install_takes_its_grandchildren_along(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    grandchild = f"import sys; sys.stdout = open({str(ready)!r}, 'w'){STUBBORN}"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
+    parent = PARENT.replace("children.run_child", "children.run_captured")
+    with subprocess.Popen(
+        [*python(parent), child], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        with ready.open(encoding="utf-8") as pipe:
+            pipe.readline()
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=30)
+            assert process.returncode == 130, errors
+            assert pipe.read() == ""  # which comes when the grandchild has ended, and its end of the pipe with it
