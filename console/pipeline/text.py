@@ -10,7 +10,7 @@ HELD_TOKENS = 16
 
 
 class TextStream:
-    """Decodes one answer incrementally; the pieces joined are what decoding it in one go gives.
+    """Decodes one answer incrementally; the pieces joined are what decoding it in one go gives, less a cut-off end.
 
     `decode` must drop special tokens. Every piece is decoded with the piece before it in front: some decoders strip a
     leading space, and merge or split bytes, depending on what stands before.
@@ -32,8 +32,8 @@ class TextStream:
         return self._take(text)
 
     def flush(self) -> str:
-        """Return what is left: unfinished bytes become replacement marks."""
-        return self._take(self._decode(self._before + self._held)) if self._held else ""
+        """Return what is left. A code point cut off by the end of the answer is left out, not shown as a mark."""
+        return self._take(self._decode(self._before + self._held)).rstrip(REPLACEMENT) if self._held else ""
 
     def _take(self, text: str) -> str:
         # Unfinished bytes can change how the piece before them decodes; that piece is out already.
