@@ -22,7 +22,7 @@ import signal, sys
 from pathlib import Path
 from installer import bootstrap, children
 
-children.INTERRUPT_GRACE_S = children.TERMINATE_GRACE_S = 1.0
+children.INTERRUPT_GRACE_S = children.TERMINATE_GRACE_S = 0.5
 bootstrap.run = lambda _: children.run_child([sys.executable, "-c", sys.argv[1]], Path.cwd())
 signal.signal(signal.SIGTERM, bootstrap.stop_on_termination)
 sys.exit(bootstrap.main([]))
@@ -102,12 +102,14 @@ def test_a_stopped_install_takes_its_grandchildren_along(tmp_path: Path) -> None
     grandchild = f"import sys; sys.stdout = open({str(ready)!r}, 'w'){STUBBORN}"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
     parent = PARENT.replace("children.run_child", "children.run_captured")
-    with subprocess.Popen(
-        [*python(parent), child], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
-    ) as process:
-        with ready.open(encoding="utf-8") as pipe:
-            pipe.readline()
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
-            assert process.returncode == 130, errors
-            assert pipe.read() == ""  # which comes when the grandchild has ended, and its end of the pipe with it
+    with (
+        subprocess.Popen(
+            [*python(parent), child], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as process,
+        ready.open(encoding="utf-8") as pipe,
+    ):
+        pipe.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 130, errors
+        assert pipe.read() == ""  # which comes when the grandchild has ended, and its end of the pipe with it
