@@ -62,7 +62,7 @@ class Limits:
     @property
     def stream_tokens(self) -> int:
         """The longest stream that can ever run."""
-        return min(self.context_tokens, self.kv_tokens // KV_BLOCK_TOKENS * KV_BLOCK_TOKENS)
+        return min(self.context_tokens, self.kv_tokens)
 
 
 class Scheduler:
@@ -134,7 +134,7 @@ class Scheduler:
             raise QueueFull(len(self._queue))
         limit = min(max_tokens, room)
         blocks = -(-(len(prompt) + limit) // KV_BLOCK_TOKENS)
-        kv_tokens = min(blocks * KV_BLOCK_TOKENS, self.limits.kv_tokens)
+        kv_tokens = min(blocks * KV_BLOCK_TOKENS, self.limits.stream_tokens)
         stream = Stream(StreamId(self._next_stream), prompt, limit, sampling, frozenset(eos), key, kv_tokens)
         self._next_stream += 1
         self._streams[stream.id] = stream

@@ -181,6 +181,15 @@ def test_admission_counts_the_tokens_a_stream_may_come_to() -> None:
     assert (scheduler.running, scheduler.waiting, scheduler.position(late)) == (2, 1, 0)
 
 
+def test_caches_of_exactly_streams_times_context_hold_that_many_full_streams() -> None:
+    scheduler = make_scheduler(context=500, streams=3)
+    for _ in range(3):
+        add(scheduler, prompt=400, tokens=900)
+    drain(scheduler)
+    assert scheduler.running == 3
+    assert scheduler.limits.stream_tokens == 500
+
+
 def test_keys_take_turns_whoever_came_first() -> None:
     scheduler = make_scheduler(streams=1, stages=1)
     add(scheduler, key="a", tokens=1)
