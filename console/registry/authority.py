@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ class Authority:
         The console's own certificate is replaced when less than a third of its life is left. Blocks (keyring, disk,
         key generation). Raises RegistryUnreadable, agent.link.errors.KeyLocked, or OSError.
         """
-        if not (folder / "fleet.json").exists():
+        if not folder.exists() or not any(folder.iterdir()):
             _found_fleet(folder, keystore, fleet_name, now())
         try:
             fleet = _read_fleet(folder / "fleet.json")
@@ -183,16 +184,21 @@ class Authority:
 
 
 def _found_fleet(folder: Path, keystore: Keystore, fleet_name: str, now_s: float) -> None:
-    """Make keys and root; fleet.json is written last, so that an interrupted founding starts over."""
+    """Make keys and root beside `folder` and move them there whole: an existing folder is never founded over."""
     name = _NOT_A_NAME.sub("", fleet_name).strip()[:64] or "Fallow"
     fleet_id = secrets.token_hex(6)
-    ensure_private_folder(folder)
-    root_key = create_key(folder / "root", keystore)
-    server_key = create_key(folder / "server", keystore)
+    draft = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    ensure_private_folder(draft)
+    root_key = create_key(draft / "root", keystore)
+    server_key = create_key(draft / "server", keystore)
     root = make_root(root_key.key, fleet_id, name, now_s)
-    write_private(folder / "authorities.pem", root.public_bytes(Encoding.PEM))
+    write_private(draft / "authorities.pem", root.public_bytes(Encoding.PEM))
     fleet = _Fleet(fleet_id, name, root_key.stem, server_key.stem)
-    write_private(folder / "fleet.json", msgspec.json.encode(fleet))
+    write_private(draft / "fleet.json", msgspec.json.encode(fleet))
+    if folder.exists():
+        folder.rmdir()
+    draft.replace(folder)
 
 
 def _read_fleet(path: Path) -> _Fleet:

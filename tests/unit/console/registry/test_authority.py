@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import ssl
 import time
 from collections.abc import Callable
@@ -231,12 +232,17 @@ def test_a_damaged_authority_is_reported_and_never_founded_anew(tmp_path: Path, 
     (path,) = tmp_path.glob(pattern)
     if harm == "torn":
         path.write_bytes(path.read_bytes()[:20])
-    elif pattern != "fleet.json":
-        path.unlink()
     else:
-        pytest.skip("without fleet.json there is no fleet yet")
+        path.unlink()
     with pytest.raises(RegistryUnreadable, match="backup"):
         Authority.open(tmp_path, KEYS)
+
+
+def test_a_founding_that_was_interrupted_starts_over(tmp_path: Path) -> None:
+    (tmp_path / "authority.new" / "root").mkdir(parents=True)
+    (tmp_path / "authority.new" / "root" / "key-00000000.pem").write_bytes(b"half")
+    Authority.open(tmp_path / "authority", KEYS).server_context()
+    assert [path.name for path in tmp_path.iterdir()] == ["authority"]
 
 
 def test_a_locked_keyring_is_not_taken_for_damage(tmp_path: Path) -> None:
@@ -254,8 +260,6 @@ def test_a_fleets_name_is_cleaned_of_what_does_not_belong_in_one(tmp_path: Path)
 
 
 def test_the_pin_is_the_hash_of_the_roots_key(authority: Authority) -> None:
-    import hashlib
-
     (root,) = read_authorities(authority.authorities_pem)
     spki = root.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     assert authority.ca_spki_sha256 == hashlib.sha256(spki).digest()
