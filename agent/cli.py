@@ -65,6 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     enrolling.add_argument(
         "--invite-file", type=Path, metavar="FILE", help="where the invite is (default: standard input)"
     )
+    enrolling.add_argument(
+        "--name", default=platform.node() or "unnamed", help="what the console calls this PC (default: its host name)"
+    )
     enrolling.add_argument("--force", action="store_true", help="replace a usable identity")
     enrolling.set_defaults(command=_enrol)
 
@@ -91,7 +94,7 @@ def _enrol(options: argparse.Namespace) -> int:
     invite = invites.decode(_read_invite(options.invite_file))
     options.data.mkdir(parents=True, exist_ok=True)
     facts = Facts(
-        host=platform.node() or "unnamed",
+        host=options.name,
         os=f"{platform.system()} {platform.release()}",
         arch=platform.machine(),
         version=version("fallow"),

@@ -19,7 +19,6 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from agent.link.channel import link_error
 from agent.link.closing import CloseCode, close_reason
 from agent.link.frames import FrameError
 from agent.link.messages import (
@@ -42,9 +41,10 @@ from agent.link.messages import (
 from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS, Unsendable, post, tune
 from agent.stage.types import PipelineId, StageReport
 from console.fleet.errors import StageLoadFailed
-from console.fleet.events import AgentJoined, AgentLost, AgentView, FleetEvent, StageDied
+from console.fleet.events import AgentView, StageDied
 from console.fleet.relay import OnFrame, Relay
 from console.fleet.session import OnProgress, Session
+from console.fleet.sessions import Listener, Sessions
 from console.registry.access import peer_certificate
 from console.registry.errors import NotAuthorised
 from console.registry.records import DeviceRecord
@@ -56,12 +56,10 @@ _websockets_log.setLevel(logging.CRITICAL + 1)
 
 HEARTBEAT_S = 2.0
 HELLO_WAIT_S = 5.0
-MISSED_HEARTBEATS = 3
 LOAD_STALL_S = 300.0
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
 Authorise = Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]]
-Listener = Callable[[FleetEvent], None]
 
 
 class Hub:
@@ -84,11 +82,9 @@ class Hub:
         self._enrol = enrol
         self._bulk = bulk
         self._heartbeat_s = heartbeat_s
-        self._relay = Relay(self._data_link, self._stalled, max_unsent_bytes)
-        self._sessions: dict[str, Session] = {}
+        self._sessions = Sessions(heartbeat_s)
+        self._relay = Relay(self._sessions.data_link, self._sessions.lose_stalled, max_unsent_bytes)
         self._bulk_links: dict[str, set[ServerConnection]] = {}
-        self._listeners: list[Listener] = []
-        self._closing: set[asyncio.Task[None]] = set()
         self._server: Server | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -103,33 +99,33 @@ class Hub:
             logger=_websockets_log,
             **SERVER_SETTINGS,
         )
-        self._watcher = asyncio.create_task(self._watch(), name="hub-watch")
+        self._watcher = asyncio.create_task(self._sessions.watch(), name="hub-watch")
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Say goodbye to every agent, close all links with 4503 and stop listening."""
         if self._server is None:
             return
-        for session in list(self._sessions.values()):
-            self._say(session, Goodbye("draining", "The console is restarting."))
-            self._lose(session, "the console stops", CloseCode.DRAINING, "draining")
+        for session in self._sessions:
+            self._sessions.say(session, Goodbye("draining", "The console is restarting."))
+            self._sessions.lose(session, "the console stops", CloseCode.DRAINING, "draining")
         self._server.close(code=CloseCode.DRAINING, reason=close_reason("draining", "The console is restarting."))
         await self._server.wait_closed()
         if self._watcher is not None:
             self._watcher.cancel()
-        await asyncio.gather(*self._closing, *filter(None, [self._watcher]), return_exceptions=True)
+            await asyncio.gather(self._watcher, return_exceptions=True)
+        await self._sessions.closed()
         self._server = self._watcher = None
 
     # What the console asks of the fleet
 
     def agents(self) -> list[AgentView]:
         """List the agents that have joined."""
-        return [session.view() for session in self._sessions.values() if session.data is not None]
+        return [session.view() for session in self._sessions if session.data is not None]
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event from now on; the result ends that."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return self._sessions.subscribe(listener)
 
     async def load(
         self,
@@ -143,12 +139,12 @@ class Hub:
         Raises StageLoadFailed. `stall_s` bounds the time without any progress, not the whole load. Cancelling (or
         stalling) tells the agent to unload.
         """
-        session = self._sessions.get(device_id)
+        session = self._sessions.find(device_id)
         if session is None or session.data is None:
             raise StageLoadFailed("gone", "it is not connected; switch it on or plan without it.", device_id)
         now = asyncio.get_running_loop().time
         load = session.begin_load(request, on_progress, now())
-        self._say(session, request)
+        self._sessions.say(session, request)
         try:
             while True:
                 try:
@@ -163,24 +159,24 @@ class Hub:
         finally:
             if session.loads.get(request.pipeline) is load:
                 del session.loads[request.pipeline]
-                self._say(session, UnloadStage(request.pipeline))
+                self._sessions.say(session, UnloadStage(request.pipeline))
         _check_report(request, report, session.name)
         return report
 
     async def unload(self, device_id: str, pipeline: PipelineId) -> None:
         """Tell an agent to end a pipeline's stage. An agent that is not connected holds none: nothing to do."""
-        session = self._sessions.get(device_id)
+        session = self._sessions.find(device_id)
         if session is not None:
             session.fail_load(pipeline, "replaced", "it was unloaded meanwhile.")
-            self._say(session, UnloadStage(pipeline))
+            self._sessions.say(session, UnloadStage(pipeline))
 
     def disconnect(self, device_id: str, close_code: CloseCode, code: str, message: str) -> None:
         """Close every link of a device at once (revoked: NOT_APPROVED, `revoked`). Also right if it has none."""
-        session = self._sessions.get(device_id)
+        session = self._sessions.find(device_id)
         if session is not None:
-            self._lose(session, message, close_code, code)
+            self._sessions.lose(session, message, close_code, code)
         for link in self._bulk_links.get(device_id, set()):
-            self._close(link, close_code, close_reason(code, message))
+            self._sessions.close(link, close_code, close_reason(code, message))
 
     # Routing
 
@@ -244,38 +240,31 @@ class Hub:
             sentence = f"This console speaks protocol {PROTOCOL}, the agent {hello.protocol}; update the older one."
             await link.close(CloseCode.UPGRADE, close_reason("protocol", sentence))
             return
-        older = self._sessions.get(record.device_id)
-        if older is not None:
-            self._lose(older, "a newer session of the same PC took over", CloseCode.DUPLICATE, "duplicate")
         loop = asyncio.get_running_loop()
         session = Session(record, link, hello, time.time(), loop.time())
-        self._sessions[session.device_id] = session
+        self._sessions.add(session)
         try:
             post(link, encode_message(Welcome(session.device_id, time.time(), self._heartbeat_s)))
             while True:
                 self._take_message(session, await link.recv(decode=False), loop.time())
         except Unsendable:
-            self._lose(session, "its control link was cut", CloseCode.STALLED, "cut")
+            self._sessions.lose(session, "its control link was cut", CloseCode.STALLED, "cut")
         except (ConnectionClosed, MessageError) as error:
-            self._lose_by(session, error, "control")
+            self._sessions.lose_by(session, error, "control")
             raise
 
     async def _serve_data(self, link: ServerConnection, record: DeviceRecord) -> None:
-        session = self._sessions.get(record.device_id)
+        session = self._sessions.find(record.device_id)
         if session is None:
             raise NotAuthorised(4401, "control_first", "Open the control link before the data link.")
-        if session.data is not None:
-            self._close(session.data, CloseCode.DUPLICATE, close_reason("duplicate", "A newer data link took over."))
-            self._emit(AgentLost(session.device_id, "its data link was replaced"))
-        session.data = link
-        self._emit(AgentJoined(session.view()))
+        self._sessions.attach_data(session, link)
         take, receive, device_id = self._relay.take, link.recv, session.device_id
         try:
             while True:
                 take(device_id, await receive(decode=False))
         except (ConnectionClosed, FrameError) as error:
             if session.data is link:
-                self._lose_by(session, error, "data")
+                self._sessions.lose_by(session, error, "data")
             raise
 
     async def _serve_bulk(self, link: ServerConnection, record: DeviceRecord) -> None:
@@ -294,74 +283,13 @@ class Hub:
         if isinstance(message, Heartbeat):
             session.heartbeat = message
         elif isinstance(message, Goodbye):
-            self._lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
+            self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
         elif not session.take_answer(message, now_s) and isinstance(message, StageFailed):
-            self._emit(StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message))
-
-    # Liveness
-
-    def _data_link(self, device_id: str) -> ServerConnection | None:
-        session = self._sessions.get(device_id)
-        return None if session is None else session.data
-
-    async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self._heartbeat_s / 2)
-            silent_since = loop.time() - self._heartbeat_s * MISSED_HEARTBEATS
-            for session in [session for session in self._sessions.values() if session.seen_s < silent_since]:
-                self._lose(session, "its heartbeats stopped", CloseCode.STALLED, "silent")
-
-    def _stalled(self, device_id: str) -> None:
-        session = self._sessions.get(device_id)
-        if session is not None:
-            self._lose(session, "it reads its data link too slowly", CloseCode.STALLED, "slow_reader")
-
-    def _lose_by(self, session: Session, error: ConnectionClosed | FrameError | MessageError, link: str) -> None:
-        if isinstance(error, ConnectionClosed):
-            self._lose(
-                session, f"its {link} link dropped ({link_error(error).code or 'cut'})", CloseCode.STALLED, "cut"
+            self._sessions.emit(
+                StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message)
             )
-        else:
-            self._lose(session, f"its {link} link sent what we cannot read", CloseCode.BAD_FRAME, "bad_frame")
-
-    def _lose(self, session: Session, reason: str, close_code: CloseCode, code: str) -> None:
-        """End a session: listeners hear of it before this returns, its links close behind it."""
-        if session.lost:
-            return
-        session.lost = True
-        if self._sessions.get(session.device_id) is session:
-            del self._sessions[session.device_id]
-        data, session.data = session.data, None
-        text = close_reason(code, f"{reason[:1].upper()}{reason[1:]}".rstrip(".") + ".")
-        for link in (session.control, data):
-            if link is not None:
-                self._close(link, close_code, text)
-        session.fail_all_loads("gone", f"{reason}.")
-        if data is not None:
-            log.info("Lost agent %s (%s): %s.", session.name, session.device_id, reason)
-            self._emit(AgentLost(session.device_id, reason))
-
-    def _close(self, link: ServerConnection, close_code: CloseCode, reason: str) -> None:
-        task = asyncio.create_task(link.close(close_code, reason), name="hub-close")
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    @staticmethod
-    def _say(session: Session, message: LoadStage | UnloadStage | Goodbye) -> None:
-        try:
-            post(session.control, encode_message(message))
-        except Unsendable:
-            log.debug("Device %s is leaving; %s was not sent.", session.device_id, type(message).__name__)
-
-    def _emit(self, event: FleetEvent) -> None:
-        for listener in list(self._listeners):
-            try:
-                listener(event)
-            except Exception:
-                log.exception("A listener failed on %s.", type(event).__name__)
 
 
 def _check_path(link: ServerConnection, request: Request) -> Response | None:

@@ -36,6 +36,7 @@ from agent.link.messages import (
     UnloadStage,
     encode_message,
 )
+from agent.stage.types import Epoch
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentJoined, AgentLost, StageDied
 from console.registry.authority import Authority
@@ -227,11 +228,11 @@ async def test_stopping_the_hub_says_goodbye_and_closes_with_4503(fleet: Fleet) 
 
 async def test_a_load_reports_progress_and_returns_the_report(fleet: Fleet) -> None:
     agent = await join(fleet, fleet.enrol("ann"))
-    request, seen = make_load(), []
+    request, seen = make_load(), list[StageProgress]()
     load = asyncio.create_task(fleet.hub.load(agent.device_id, request, seen.append))
     assert await agent.hear() == request
     progress = StageProgress(request.pipeline, request.epoch, request.stage, "fetch", 5, 10)
-    stale = StageReady(request.pipeline, request.epoch + 1, request.stage, make_report(request))
+    stale = StageReady(request.pipeline, Epoch(request.epoch + 1), request.stage, make_report(request))
     report = make_report(request)
     for message in (progress, stale, StageReady(request.pipeline, request.epoch, request.stage, report)):
         await agent.say(message)

@@ -165,7 +165,9 @@ def test_an_unknown_type_is_refused_by_relay_and_reader() -> None:
             parse(data)
 
 
-@pytest.mark.parametrize("tensor", [np.zeros(3, np.float64), np.zeros((), np.float32), np.zeros((1, 1, 1, 1), np.int32)])
+@pytest.mark.parametrize(
+    "tensor", [np.zeros(3, np.float64), np.zeros((), np.float32), np.zeros((1, 1, 1, 1), np.int32)]
+)
 def test_encode_refuses_tensors_that_cannot_travel(tensor: npt.NDArray[Any]) -> None:
     with pytest.raises(FrameMalformed):
         encode(make_frame(tensor=tensor))

@@ -1,0 +1,321 @@
+"""The agent's service against a real hub: loading, relaying, reconnecting, stopping. The child process is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from agent.link.channel import Backoff
+from agent.link.closing import CloseCode, DuplicateSession
+from agent.link.frames import Frame, FrameType, decode, encode
+from agent.link.messages import LoadStage, StageProgress
+from agent.service import AgentService
+from agent.settings import AgentSettings, read_state
+from agent.stage.errors import StageGone, StageLoadError
+from agent.stage.types import Nack, StageReport, StageSpec
+from console.fleet.errors import StageLoadFailed
+from console.fleet.events import AgentJoined, AgentLost, StageDied
+from tests.support.fleet import Fleet, join, make_load, make_report, make_step, running_fleet
+from tests.support.libraries import make_library
+
+Answer = Callable[[bytes], None]
+
+
+@dataclass
+class FakeChild:
+    """Stands in for StageProcess: answers every STEP with the next stage's, as a middle stage does."""
+
+    spec: StageSpec
+    report: StageReport
+    on_frame: Answer
+    on_exit: Callable[[str], None]
+    closed: bool = False
+
+    async def send(self, frame: bytes) -> None:
+        if self.closed:
+            raise StageGone("The stage's child process has ended; load the stage again.")
+        header = decode(frame)
+        self.on_frame(encode(msgspec.structs.replace(header, stage=header.stage + 1)))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Children:
+    """Starts fake children and remembers them."""
+
+    started: list[FakeChild] = field(default_factory=list)
+    failure: Exception | None = None
+    hold: asyncio.Event | None = None
+
+    async def __call__(
+        self, spec: StageSpec, *, on_frame: Callable[[bytes], None], on_exit: Callable[[str], None]
+    ) -> FakeChild:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.failure is not None:
+            raise self.failure
+        request = make_load(first=spec.first, last=spec.last, engine=spec.engine, numerics=spec.numerics)
+        digest = __import__("hashlib").sha256((Path(spec.folder) / "manifest.json").read_bytes()).hexdigest()
+        child = FakeChild(spec, make_report(request, library_digest=digest), on_frame, on_exit)
+        self.started.append(child)
+        return child
+
+
+@dataclass
+class Agent:
+    """A running service."""
+
+    service: AgentService
+    children: Children
+    folder: Path
+    device_id: str
+    task: asyncio.Task[None]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event announces."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with running_fleet(tmp_path) as fleet:
+        yield fleet
+
+
+@contextlib.asynccontextmanager
+async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings | None = None) -> AsyncIterator[Agent]:
+    folder = fleet.folder / f"{name}-data"
+    folder.mkdir()
+    identity = fleet.enrol(f"{name}-data/identity")
+    children = Children()
+    service = AgentService(
+        folder,
+        identity,
+        settings or AgentSettings(),
+        start_child=children,
+        backoff=Backoff(uniform=lambda low, high: 0.05),
+    )
+    task = asyncio.create_task(service.run())
+    try:
+        await fleet.wait_for(lambda: any(view.device_id == identity.device_id for view in fleet.hub.agents()), 20)
+        yield Agent(service, children, folder, identity.device_id, task)
+    finally:
+        service.stop()
+        with contextlib.suppress(DuplicateSession):
+            await task
+
+
+@pytest.fixture
+async def agent(fleet: Fleet) -> AsyncIterator[Agent]:
+    async with running_agent(fleet) as agent:
+        yield agent
+
+
+@pytest.fixture
+def request_of(fleet: Fleet) -> Callable[..., LoadStage]:
+    """Make LoadStage messages for a small registered library."""
+    folder = fleet.folder / "library"
+    _, digest = make_library(folder)
+    fleet.distribution.register(folder)
+    return lambda **fields: make_load(**({"library_digest": digest} | fields))
+
+
+async def load(fleet: Fleet, agent: Agent, request: LoadStage) -> StageReport:
+    async with asyncio.timeout(20):
+        return await fleet.hub.load(agent.device_id, request)
+
+
+async def test_an_agent_introduces_itself_with_what_it_has(fleet: Fleet, agent: Agent) -> None:
+    (view,) = fleet.hub.agents()
+    assert view.hello.devices[0].name == "CPU"
+    assert view.hello.devices[0].engines[0] == "paged"
+    assert view.hello.memory_bytes > 0
+    await until(lambda: agent.service.state.link == "connected")
+    state = read_state(agent.folder)
+    assert state is not None
+    assert (state.link, state.device_id, state.stages) == ("connected", agent.device_id, [])
+
+
+async def test_a_stage_is_fetched_loaded_and_unloaded(fleet: Fleet, request_of: Callable[..., LoadStage]) -> None:
+    seen: list[StageProgress] = []
+    async with running_agent(fleet, settings=AgentSettings(threads=3, cores=[0])) as agent:
+        request = request_of(first=1, last=3, stage=0)
+        report = await fleet.hub.load(agent.device_id, request, seen.append)
+        (child,) = agent.children.started
+        assert report == child.report
+        assert (child.spec.threads, child.spec.cores, child.spec.first, child.spec.last) == (3, [0], 1, 3)
+        assert sorted(path.name for path in Path(child.spec.folder, "units").glob("*.xml")) == [
+            "001.xml", "002.xml", "rope-full.xml",
+        ]  # fmt: skip
+        assert [progress.phase for progress in seen][-1] == "load"
+        assert seen[-2].done == seen[-2].total
+        assert [stage.pipeline for stage in agent.service.state.stages] == [request.pipeline]
+
+        await fleet.hub.unload(agent.device_id, request.pipeline)
+        await load(fleet, agent, request_of(pipeline=2))
+        await until(lambda: child.closed)
+        assert [stage.pipeline for stage in agent.service.state.stages] == [2]
+
+
+async def test_frames_pass_between_the_link_and_the_child(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage]
+) -> None:
+    tail = await join(fleet, fleet.enrol("tail"))
+    await load(fleet, agent, request_of())
+    fleet.hub.set_route(1, 1, [agent.device_id, tail.device_id])
+    steps = [make_step(stage=0, step=step, tokens=1 + step % 3) for step in range(20)]
+    for data in steps:
+        fleet.hub.submit(1, data)
+    for data in steps:
+        got, sent = decode(await tail.receive()), decode(data)
+        assert (got.step, got.stage) == (sent.step, 1)
+        assert np.array_equal(got.tensor, sent.tensor)  # type: ignore[arg-type]  # both carry tensors
+    await tail.close()
+
+
+@pytest.mark.parametrize(
+    ("step", "code"), [({"pipeline": 9}, "stale"), ({"epoch": 1}, "stale"), ({"stage": 0}, "engine")]
+)
+async def test_a_step_that_cannot_be_done_is_answered_with_a_nack(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage], step: dict[str, int], code: str
+) -> None:
+    await load(fleet, agent, request_of(epoch=2))
+    answers: asyncio.Queue[Frame] = asyncio.Queue()
+    fleet.hub.set_frame_handler(lambda pipeline, frame: answers.put_nowait(frame))
+    fields = {"stage": 0, "epoch": 2, "pipeline": 1} | step
+    fleet.hub.set_route(fields["pipeline"], fields["epoch"], [agent.device_id])
+    agent.children.started[0].closed = code == "engine"
+    fleet.hub.submit(fields["pipeline"], make_step(**fields))
+    async with asyncio.timeout(5):
+        frame = await answers.get()
+    assert frame.type is FrameType.NACK
+    assert msgspec.msgpack.decode(frame.table, type=Nack).code == code
+
+
+async def test_a_child_that_dies_is_reported_and_its_stage_forgotten(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage]
+) -> None:
+    await load(fleet, agent, request_of())
+    agent.children.started[0].on_exit("The stage's child process was ended by signal 9; load the stage again.")
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], StageDied))
+    died = fleet.events[-1]
+    assert isinstance(died, StageDied)
+    assert (died.device_id, died.pipeline) == (agent.device_id, 1)
+    assert "signal 9" in died.cause
+    await load(fleet, agent, request_of(epoch=2))
+
+
+async def test_a_new_load_of_a_pipeline_ends_the_old_stage_first(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage]
+) -> None:
+    await load(fleet, agent, request_of())
+    await load(fleet, agent, request_of(epoch=2))
+    old, new = agent.children.started
+    assert (old.closed, new.closed) == (True, False)
+    assert Path(new.spec.folder, "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (StageLoadError("mismatch", "It is another model."), "mismatch"),
+        (StageGone("It ended at once."), "load"),
+    ],
+)
+async def test_a_stage_that_cannot_be_loaded_says_why(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage], failure: Exception, code: str
+) -> None:
+    agent.children.failure = failure
+    with pytest.raises(StageLoadFailed, match=str(failure)) as failed:
+        await load(fleet, agent, request_of())
+    assert failed.value.code == code
+    agent.children.failure = None
+    await load(fleet, agent, request_of())
+
+
+async def test_a_library_the_console_does_not_serve_is_a_fetch_error(fleet: Fleet, agent: Agent) -> None:
+    with pytest.raises(StageLoadFailed) as failed:
+        await load(fleet, agent, make_load(library_digest="f" * 64))
+    assert failed.value.code == "fetch"
+
+
+async def test_a_stage_over_the_memory_limit_is_not_started(fleet: Fleet, request_of: Callable[..., LoadStage]) -> None:
+    async with running_agent(fleet, settings=AgentSettings(memory_mb=1)) as agent:
+        with pytest.raises(StageLoadFailed, match="may be used here") as failed:
+            await load(fleet, agent, request_of(context_tokens=1 << 20, streams=64))
+        assert failed.value.code == "memory"
+        assert agent.children.started == []
+
+
+async def test_an_agent_comes_back_as_the_same_device_after_a_cut(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage]
+) -> None:
+    await load(fleet, agent, request_of())
+    session = fleet.hub._sessions.find(agent.device_id)
+    assert session is not None
+    session.control.transport.abort()
+    await fleet.wait_for(lambda: [type(e) for e in fleet.events] == [AgentJoined, AgentLost, AgentJoined], 20)
+    (view,) = fleet.hub.agents()
+    assert view.device_id == agent.device_id
+    assert len(view.hello.held_sha256) > 0
+    assert agent.children.started[0].closed
+    assert agent.service.state.stages == []
+    await load(fleet, agent, request_of())
+
+
+async def test_stopping_says_goodbye_and_ends_the_child(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage]
+) -> None:
+    await load(fleet, agent, request_of())
+    agent.service.stop()
+    await agent.task
+    assert agent.children.started[0].closed
+    assert fleet.events[-1] == AgentLost(agent.device_id, "The agent was stopped")
+    assert agent.service.state.link == "stopped"
+
+
+async def test_stopping_in_the_middle_of_a_load_leaves_no_child(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage]
+) -> None:
+    agent.children.hold = asyncio.Event()
+    seen: list[StageProgress] = []
+    loading = asyncio.create_task(fleet.hub.load(agent.device_id, request_of(), seen.append))
+    await until(lambda: any(progress.phase == "load" for progress in seen))
+    agent.service.stop()
+    await agent.task
+    with pytest.raises(StageLoadFailed) as failed:
+        await loading
+    assert failed.value.code == "gone"
+    assert agent.children.started == []
+
+
+async def test_a_second_agent_with_the_same_identity_ends_the_first(fleet: Fleet, agent: Agent) -> None:
+    identity = agent.service._identity
+    copy = await join(fleet, identity)
+    with pytest.raises(DuplicateSession, match="identity"):
+        await agent.task
+    state = read_state(agent.folder)
+    assert state is not None
+    assert state.link == "stopped"
+    await copy.close()
+
+
+async def test_a_revoked_agent_says_so_and_stays_up_for_a_change_of_mind(fleet: Fleet, agent: Agent) -> None:
+    fleet.set_state(agent.device_id, "suspended")
+    sentence = "An administrator has suspended this PC."
+    fleet.hub.disconnect(agent.device_id, CloseCode.NOT_APPROVED, "suspended", sentence)
+    await until(lambda: agent.service.state.link == "refused")
+    assert agent.service.state.message == sentence
+    assert not agent.task.done()
