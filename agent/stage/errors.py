@@ -1,7 +1,7 @@
 """Errors of a stage.
 
 StageError
- ├─ StageLoadError   the stage could not be loaded; `code` is one of `damaged`, `memory`, `load`, `mismatch`, `died`
+ ├─ StageLoadError   the stage could not be loaded; `code` as in StageFailed (`damaged`, `memory`, `load` ...)
  ├─ StageGone        the child process has ended
  └─ StepError        one step failed; `code` is what the NACK carries
      ├─ BadStep      `bad_step`: the frame contradicts the stage's state

@@ -7,12 +7,10 @@ stream has grown, or raises and no length has changed.
 from __future__ import annotations
 
 import abc
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import openvino as ov
@@ -20,9 +18,10 @@ import openvino as ov
 from agent.stage.checks import StageShape, check_step
 from agent.stage.errors import BadStep, EngineFailed, KvFull, StageLoadError
 from agent.stage.types import Numerics, Row, StageSpec, StreamId
-from shard_export.library.errors import LibraryError
+from shard_export.library.errors import LibraryError, LibraryTooNew
 from shard_export.library.graph import assemble
-from shard_export.library.manifest import FORMAT_VERSION, MANIFEST_NAME, Manifest
+from shard_export.library.manifest import MANIFEST_NAME
+from shard_export.library.store import load_manifest, sha256_of
 
 Floats = npt.NDArray[np.float32]
 
@@ -108,22 +107,19 @@ class Library:
     """A library folder as an engine needs it: its manifest, digest and graph."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the manifest. Raises StageLoadError `damaged`."""
+        """Read the manifest. Raises StageLoadError `damaged` or `mismatch`."""
         self.folder = folder
-        path = folder / MANIFEST_NAME
         try:
-            raw = path.read_bytes()
-            self.manifest = msgspec.json.decode(raw, type=Manifest)
+            self.manifest = load_manifest(folder)
+            self.digest = sha256_of(folder / MANIFEST_NAME)
+        except LibraryTooNew as error:
+            raise StageLoadError("mismatch", str(error)) from error
+        except LibraryError as error:
+            raise StageLoadError("damaged", str(error)) from error
         except OSError as error:
             raise StageLoadError(
                 "damaged", f"The manifest cannot be read ({error.strerror}); fetch it again."
             ) from error
-        except msgspec.MsgspecError as error:
-            raise StageLoadError("damaged", f"The manifest cannot be parsed ({error}); fetch it again.") from error
-        if self.manifest.format_version != FORMAT_VERSION:
-            version = self.manifest.format_version
-            raise StageLoadError("mismatch", f"The library has format {version}; this agent reads {FORMAT_VERSION}.")
-        self.digest = hashlib.sha256(raw).hexdigest()
 
     def shape(self, spec: StageSpec) -> StageShape:
         """Say what a stage of this library accepts."""
