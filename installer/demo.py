@@ -68,8 +68,7 @@ def run(library: Path, say: Callable[[str], None]) -> dict[str, Any]:
         with LoopbackFleet(Path(folder), agents, say) as fleet:
             added = fleet.admin.add_library(library)
             say(f"model {added.model_id}: {added.layer_count} layers, {added.size_bytes / 1e6:.0f} MB")
-            for event in fleet.deploy(wire.DeployRequest(model=added.model_id, stages=2)):
-                _tell(event, say)
+            fleet.deploy(wire.DeployRequest(model=added.model_id, stages=2), lambda event: _tell(event, say))
             answers = _ask(fleet, say)
             pipeline = fleet.admin.status().pipelines[0]
     for stage in pipeline.stages:

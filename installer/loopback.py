@@ -63,6 +63,7 @@ class LoopbackFleet:
         self._admin: AdminClient | None = None
         self._api_url = ""
         self._chat_key = ""
+        self._model = ""
 
     @property
     def admin(self) -> AdminClient:
@@ -78,6 +79,11 @@ class LoopbackFleet:
     @property
     def chat_key(self) -> str:
         return self._chat_key
+
+    @property
+    def model(self) -> str:
+        """The model deployed last."""
+        return self._model
 
     @property
     def console_folder(self) -> Path:
@@ -160,18 +166,18 @@ class LoopbackFleet:
                 raise LoopbackError(f"{len(connected)} of {count} agents connected in {timeout_s:.0f} s.\n{tails}")
             time.sleep(POLL_S)
 
-    def deploy(self, request: wire.DeployRequest) -> list[wire.DeployEvent]:
-        """Deploy a model and return the events; raises LoopbackError when it does not become ready."""
-        events = []
+    def deploy(self, request: wire.DeployRequest, on_event: Callable[[wire.DeployEvent], None] | None = None) -> None:
+        """Deploy a model, which `chat` asks from now on; raises LoopbackError when it does not become ready."""
         for event in self.admin.deploy(request):
-            events.append(event)
             if isinstance(event, wire.Broken):
                 raise LoopbackError(f"The deployment failed: {event.message}")
-        return events
+            if on_event is not None:
+                on_event(event)
+        self._model = request.model
 
     def chat(self, prompt: str, **parameters: object) -> Answer:
         """Ask one question without streaming; safe from several threads at once."""
-        body = {"messages": [{"role": "user", "content": prompt}], **parameters}
+        body = {"model": self._model, "messages": [{"role": "user", "content": prompt}], **parameters}
         response = httpx2.post(
             f"{self._api_url}/v1/chat/completions",
             content=msgspec.json.encode(body),
@@ -217,7 +223,16 @@ class LoopbackFleet:
         for settings in self._settings:
             # The invite goes through standard input: it is a secret, and a command line is public.
             done = subprocess.run(
-                [sys.executable, "-m", "agent", "enrol", "--data", str(self.agent_folder(settings.name))],
+                [
+                    sys.executable,
+                    "-m",
+                    "agent",
+                    "enrol",
+                    "--data",
+                    str(self.agent_folder(settings.name)),
+                    "--name",
+                    settings.name,
+                ],
                 input=invite.text.encode(),
                 capture_output=True,
                 timeout=START_S,

@@ -1,0 +1,33 @@
+"""`python -m tests.bench NAME [--json]`: run one benchmark and print its figures."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+BENCHES = ("pipeline",)
+
+
+def main() -> int:
+    """Run the named benchmark; with `--json` the last line of stdout is one JSON object."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("name", choices=BENCHES)
+    parser.add_argument("--json", action="store_true", help="print one JSON object last")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each figure is taken (the median counts)")
+    parser.add_argument("--tokens", type=int, default=96, help="tokens generated per stream")
+    options = parser.parse_args()
+    module = importlib.import_module(f"tests.bench.{options.name}")
+    run = cast(Callable[..., dict[str, Any]], module.run)
+    result = run(
+        rounds=options.rounds, tokens=options.tokens, say=lambda line: print(line, file=sys.stderr, flush=True)
+    )
+    print(json.dumps(result) if options.json else json.dumps(result, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""What people see when a PC dies in the middle of an answer, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from console.api.admin import types as wire
+from installer.loopback import AgentSettings, LoopbackFleet
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, smollm2_library: Path) -> Iterator[LoopbackFleet]:
+    """Two agents that serve the sample model in two stages."""
+    with LoopbackFleet(tmp_path, [AgentSettings("first", 1), AgentSettings("second", 1)]) as running:
+        model = running.admin.add_library(smollm2_library).model_id
+        running.deploy(wire.DeployRequest(model=model, stages=2, context=2048))
+        yield running
+
+
+def stream_lines(fleet: LoopbackFleet, lines: list[str], started: threading.Event) -> None:
+    """Read a streamed answer line by line; `started` is set at the first piece of text."""
+    body = {
+        "messages": [{"role": "user", "content": "Count slowly."}],
+        "max_tokens": 1500,
+        "stream": True,
+        "ignore_eos": True,
+    }
+    headers = {"Authorization": f"Bearer {fleet.chat_key}"}
+    with httpx2.stream(
+        "POST", f"{fleet.api_url}/v1/chat/completions", json=body, headers=headers, timeout=60, trust_env=False
+    ) as response:
+        for line in response.iter_lines():
+            if line.startswith("data:"):
+                lines.append(line.removeprefix("data:").strip())
+            if len(lines) > 3:
+                started.set()
+
+
+def test_a_killed_agent_ends_the_answer_with_an_error_and_comes_back_as_itself(fleet: LoopbackFleet) -> None:
+    before = {agent.device_id for agent in fleet.admin.agents()}
+    lines: list[str] = []
+    started = threading.Event()
+    reader = threading.Thread(target=stream_lines, args=(fleet, lines, started))
+    reader.start()
+    assert started.wait(60)
+    victim = fleet.process("second")
+    children = psutil.Process(victim.pid).children(recursive=True)
+    victim.send_signal(signal.SIGKILL)
+    killed_s = time.monotonic()
+    reader.join(20)
+    assert time.monotonic() - killed_s < 5
+    assert not reader.is_alive()
+    # An error object, not [DONE]: a cut answer must not look complete.
+    assert json.loads(lines[-1])["error"]["message"]
+    assert "[DONE]" not in lines
+    # The stage's child process does not outlive its agent.
+    assert not psutil.wait_procs(children, timeout=5)[1]
+    # The console stays up and says that the model is down; the PC comes back as the row it was.
+    assert fleet.admin.status().pipelines[0].state != "ready"
+    victim.wait()
+    fleet.start_agent("second")
+    agents = fleet.wait_for_agents(2)
+    assert {agent.device_id for agent in agents} == before
+    assert len(fleet.admin.agents()) == 2
+
+
+def test_the_model_answers_again_once_the_pc_is_back(fleet: LoopbackFleet) -> None:
+    victim = fleet.process("first")
+    victim.kill()
+    victim.wait()
+    fleet.start_agent("first")
+    fleet.wait_for_agents(2)
+    deadline = time.monotonic() + 60
+    while fleet.admin.status().pipelines[0].state != "ready":
+        assert time.monotonic() < deadline, fleet.admin.status().pipelines[0]
+        time.sleep(0.1)
+    assert fleet.chat("What is the capital of France?", max_tokens=16, temperature=0).text
+
+
+def test_ctrl_c_during_the_demo_leaves_no_process(smollm2_library: Path) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "installer.demo", "--library", str(smollm2_library)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "asking" in line:
+            break
+    family = psutil.Process(demo.pid).children(recursive=True)
+    assert len(family) >= 5, "a console, two agents, two stages"
+    demo.send_signal(signal.SIGINT)
+    out, error = demo.communicate(timeout=60)
+    assert demo.returncode == 130, out + error
+    assert "nothing is left running" in error
+    assert not psutil.wait_procs(family, timeout=5)[1]
