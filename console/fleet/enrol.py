@@ -81,7 +81,7 @@ class EnrolHandler:
         self._authority = authority
         self._now = now
         self._poll_s = poll_s
-        self._limiter = limiter or RateLimiter(burst=60, per_s=1.0)
+        self._limiter = limiter or RateLimiter(burst=200, per_s=20.0)
         self._open = 0
 
     async def handle(self, websocket: ServerConnection) -> None:

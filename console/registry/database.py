@@ -18,7 +18,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session, sessionmaker
 
 from console.registry.errors import RegistryTooNew, RegistryUnreadable
@@ -40,7 +40,12 @@ class Database:
         """Open and upgrade a database. Raises RegistryTooNew or RegistryUnreadable."""
         url = _url(where)
         shown = url.render_as_string(hide_password=True)
-        engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S} if _is_sqlite(url) else {})
+        try:
+            engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S} if _is_sqlite(url) else {})
+        except (ModuleNotFoundError, NoSuchModuleError):
+            raise RegistryUnreadable(
+                f"No driver for {url.drivername} databases is installed; install it or use an SQLite path."
+            ) from None
         if _is_sqlite(url):
             _configure_sqlite(engine)
         try:

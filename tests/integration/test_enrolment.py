@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import ssl
@@ -332,6 +333,23 @@ async def test_diagnosis_tells_an_expired_certificate_from_a_good_one(door: Door
     assert (await diagnose(identity)).code == "ok"
     clock_of(door).now_s += 31 * 86_400
     assert (await diagnose(identity)).code == "expired"
+
+
+async def test_no_secret_is_logged_or_kept_in_the_clear(
+    door: Door, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    invite = door.invite(approve="manual")
+    task = asyncio.create_task(enrol_pc(invite, tmp_path / "a"))
+    door.registry.devices.approve((await wait_for_pending(door)).device_id)
+    identity = await task
+    text = caplog.text + repr(identity) + repr(door.registry.audit.list())
+    secret = invite.token_secret
+    for canary in (secret.hex(), repr(secret)[2:-1], base64.b64encode(secret).decode(), identity.passphrase.value):
+        assert canary not in text
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert all(secret not in path.read_bytes() and b"BEGIN PRIVATE" not in path.read_bytes() for path in files)
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import threading
@@ -15,6 +16,7 @@ from sqlalchemy import create_engine
 
 from agent.link.identity import DeviceId
 from console.registry.audit import Actor
+from console.registry.database import _MIGRATIONS
 from console.registry.devices import PENDING_LIFE_S, DeviceRequest
 from console.registry.errors import InviteNotUsable, NotFound, RegistryTooNew, RegistryUnreadable, WrongState
 from console.registry.models import Base
@@ -119,10 +121,6 @@ def test_a_registry_is_copied_before_it_is_upgraded(
 
 
 def copy_migrations_with_a_second_one(target: Path) -> Path:
-    import shutil
-
-    from console.registry.database import _MIGRATIONS
-
     shutil.copytree(_MIGRATIONS, target, ignore=shutil.ignore_patterns("__pycache__"))
     second = 'import sqlalchemy as sa\nfrom alembic import op\nrevision = "r0002"\ndown_revision = "r0001"\n'
     second += 'def upgrade():\n    op.create_table("later", sa.Column("id", sa.Integer(), primary_key=True))\n'
@@ -142,6 +140,11 @@ def test_an_address_that_is_none_is_refused_without_repeating_it() -> None:
     with pytest.raises(RegistryUnreadable) as refused:
         Registry.open("://user:canary@host")
     assert "canary" not in str(refused.value)
+
+
+def test_a_database_without_driver_is_refused() -> None:
+    with pytest.raises(RegistryUnreadable, match="No driver for nosuch databases"):
+        Registry.open("nosuch://host/name")
 
 
 # --- invites
