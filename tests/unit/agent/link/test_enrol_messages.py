@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.link.enrol_messages import (
@@ -95,6 +95,7 @@ def test_fields_of_a_later_version_are_ignored() -> None:
     assert decode_from_enrollee(msgspec.msgpack.encode(fields)) == Poll()
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=600))
 def test_any_bytes_are_understood_or_refused(data: bytes) -> None:
     for decode in (decode_from_enrollee, decode_from_enroller):
@@ -102,6 +103,7 @@ def test_any_bytes_are_understood_or_refused(data: bytes) -> None:
             decode(data)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400), st.integers(1, 255))
 def test_a_changed_byte_never_breaks_the_reader(place: int, change: int) -> None:
     data = bytearray(encode_enrol(make_submit(csr=bytes(120))))

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.link.errors import InviteDamaged, InviteError, InviteExpired, InviteWrongVersion
@@ -54,6 +54,7 @@ invites = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(invites)
 def test_an_invite_survives_its_text(invite: Invite) -> None:
     text = encode(invite)
@@ -62,6 +63,7 @@ def test_an_invite_survives_its_text(invite: Invite) -> None:
     assert decode(text) == invite
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(TEXT) - 1), st.sampled_from("abcXYZ019-_."))
 def test_a_changed_character_is_noticed(place: int, letter: str) -> None:
     damaged = TEXT[:place] + letter + TEXT[place + 1 :]
@@ -72,12 +74,14 @@ def test_a_changed_character_is_noticed(place: int, letter: str) -> None:
         assert damaged != TEXT
 
 
+@settings(deadline=None)
 @given(st.integers(0, len(TEXT) - 1))
 def test_a_cut_invite_is_noticed(length: int) -> None:
     with pytest.raises(InviteDamaged, match="not a whole invite"):
         decode(TEXT[:length])
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_read_or_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(InviteError) as refused:
@@ -85,6 +89,7 @@ def test_any_text_is_read_or_refused_in_one_sentence(text: str) -> None:
     assert str(refused.value).endswith(".")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_any_payload_with_a_right_check_is_refused_cleanly(payload: bytes) -> None:
     with pytest.raises(InviteDamaged):
