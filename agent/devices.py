@@ -33,10 +33,9 @@ def memory_budget_bytes(limit_mb: int = 0) -> int:
     return min(budget, limit_mb << 20) if limit_mb else budget
 
 
-def memory_free_bytes(limit_mb: int = 0) -> int:
-    """Return the available memory now, within the limit: what a heartbeat reports."""
-    available = int(psutil.virtual_memory().available)
-    return min(available, limit_mb << 20) if limit_mb else available
+def memory_free_bytes() -> int:
+    """Return the PC's available memory now: what a heartbeat reports."""
+    return int(psutil.virtual_memory().available)
 
 
 def find_devices(memory_bytes: int) -> list[Device]:

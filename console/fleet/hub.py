@@ -56,7 +56,8 @@ _websockets_log.setLevel(logging.CRITICAL + 1)
 
 HEARTBEAT_S = 2.0
 HELLO_WAIT_S = 5.0
-LOAD_STALL_S = 300.0
+LOAD_STALL_S = 330.0
+"""Longer than an agent waits for its child, so that the agent's own sentence arrives first."""
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
 Authorise = Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]]
@@ -221,6 +222,8 @@ class Hub:
         except (FrameError, MessageError) as error:
             log.warning("Closed %s of %s with 4400: %s", path, link.remote_address, error)
             await link.close(CloseCode.BAD_FRAME, close_reason("bad_frame", str(error)))
+        except TimeoutError:
+            await link.close(CloseCode.STALLED, close_reason("silent", "Nothing was said in time."))
         except ConnectionClosed:
             pass
         except Exception:
@@ -252,11 +255,15 @@ class Hub:
         except (ConnectionClosed, MessageError) as error:
             self._sessions.lose_by(session, error, "control")
             raise
+        finally:
+            self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
 
     async def _serve_data(self, link: ServerConnection, record: DeviceRecord) -> None:
         session = self._sessions.find(record.device_id)
         if session is None:
-            raise NotAuthorised(4401, "control_first", "Open the control link before the data link.")
+            # Not a refusal: the control link may just have dropped, and the agent should dial again soon.
+            await link.close(CloseCode.STALLED, close_reason("control_first", "The control link is gone."))
+            return
         self._sessions.attach_data(session, link)
         take, receive, device_id = self._relay.take, link.recv, session.device_id
         try:
@@ -266,6 +273,9 @@ class Hub:
             if session.data is link:
                 self._sessions.lose_by(session, error, "data")
             raise
+        finally:
+            if session.data is link:
+                self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
 
     async def _serve_bulk(self, link: ServerConnection, record: DeviceRecord) -> None:
         links = self._bulk_links.setdefault(record.device_id, set())

@@ -22,6 +22,7 @@ from agent.link.closing import (
     NotRecognised,
     UpgradeNeeded,
 )
+from agent.link.frames import Frame, FrameType, encode
 from agent.link.identity import client_context
 from agent.link.keystore import Keystore
 from agent.link.messages import (
@@ -178,7 +179,7 @@ async def test_a_newer_data_link_replaces_the_old_one(fleet: Fleet) -> None:
 
 async def test_a_data_link_without_a_control_link_is_refused(fleet: Fleet) -> None:
     refusal = await ending(await fleet.dialler(fleet.enrol("ann")).dial(DATA_PATH))
-    assert isinstance(refusal, NotRecognised)
+    assert isinstance(refusal, LinkStalled)
     assert refusal.code == "control_first"
 
 
@@ -192,6 +193,25 @@ async def test_a_control_link_must_begin_with_hello(fleet: Fleet, message: bytes
     link = await fleet.dialler(fleet.enrol("ann")).dial(CONTROL_PATH)
     await link.send(message)
     assert isinstance(await ending(link), FrameRefused)
+
+
+async def test_a_peer_that_says_nothing_is_cut_off(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("console.fleet.hub.HELLO_WAIT_S", 0.05)
+    assert isinstance(await ending(await fleet.dialler(fleet.enrol("ann")).dial(CONTROL_PATH)), LinkStalled)
+
+
+@pytest.mark.expected_logs("console.fleet.hub", "Serving /data failed")
+async def test_a_fault_of_the_console_costs_one_session_and_not_the_hub(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+
+    def broken(pipeline: int, frame: Frame) -> None:
+        raise RuntimeError("a fault")
+
+    fleet.hub.set_frame_handler(broken)
+    fleet.hub.set_route(1, 1, [agent.device_id])
+    await agent.data.send(encode(Frame(FrameType.TOKENS, 1, 1, 0, 0, 0, b"", None)))
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
+    await join(fleet, agent.identity)
 
 
 async def test_another_protocol_version_is_told_to_update(fleet: Fleet) -> None:

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import psutil
+import pytest
+
+from agent.devices import MEMORY_FRACTION, MEMORY_RESERVE_BYTES, find_devices, introduce, memory_budget_bytes
+from agent.settings import AgentSettings, load_settings
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def available(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Set how much memory seems to be available."""
+
+    def set_bytes(size: int) -> None:
+        real = psutil.virtual_memory()
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=size))
+
+    return set_bytes
+
+
+class FakeCore:
+    """An OpenVINO runtime with devices of every mood: properties are values, or errors to raise."""
+
+    properties: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    @property
+    def available_devices(self) -> list[str]:
+        return list(self.properties)
+
+    def get_property(self, device: str, name: str) -> Any:
+        value = self.properties[device].get(name, RuntimeError(f"no {name}\nlong trace"))
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> type[FakeCore]:
+    monkeypatch.setattr("openvino.Core", FakeCore)
+    monkeypatch.setattr(FakeCore, "properties", {"CPU": {"FULL_DEVICE_NAME": "A processor"}})
+    return FakeCore
+
+
+def test_the_budget_leaves_memory_for_the_owner(available: Callable[[int], None]) -> None:
+    available(10 * GIB)
+    assert memory_budget_bytes() == int(10 * GIB * MEMORY_FRACTION) - MEMORY_RESERVE_BYTES
+    assert memory_budget_bytes(limit_mb=1024) == GIB
+    assert memory_budget_bytes(limit_mb=1 << 20) == memory_budget_bytes()
+    available(MEMORY_RESERVE_BYTES // 2)
+    assert memory_budget_bytes() == 0
+
+
+def test_this_pc_has_a_cpu_that_runs_both_engines() -> None:
+    found = find_devices(8 * GIB)
+    assert found[0].name == "CPU"
+    assert found[0].engines == ["paged", "stateful"]
+    assert found[0].memory_bytes == 8 * GIB
+
+
+def test_a_gpu_counts_its_own_memory_where_that_is_less(core: type[FakeCore]) -> None:
+    core.properties["GPU.0"] = {"FULL_DEVICE_NAME": "A GPU", "GPU_DEVICE_TOTAL_MEM_SIZE": 4 * GIB}
+    core.properties["GPU.1"] = {"FULL_DEVICE_NAME": "Another", "GPU_DEVICE_TOTAL_MEM_SIZE": RuntimeError("lost")}
+    found = {device.name: device for device in find_devices(8 * GIB)}
+    assert found["GPU.0"].memory_bytes == 4 * GIB
+    assert found["GPU.0"].engines == ["stateful"]
+    assert found["GPU.1"].memory_bytes == 8 * GIB
+
+
+def test_devices_that_do_not_answer_or_run_no_engine_are_left_out(core: type[FakeCore]) -> None:
+    core.properties["GPU"] = {"FULL_DEVICE_NAME": RuntimeError("driver reset")}
+    core.properties["NPU"] = {"FULL_DEVICE_NAME": "An NPU"}
+    assert [device.name for device in find_devices(GIB)] == ["CPU"]
+
+
+def test_a_pc_introduces_itself_with_what_it_holds() -> None:
+    hello = introduce([], memory_bytes=5, key_protection="keyring", held_sha256=["a" * 64])
+    assert hello.cores >= 1
+    assert hello.host
+    assert (hello.memory_bytes, hello.key_protection, hello.held_sha256) == (5, "keyring", ["a" * 64])
+    assert "-" not in hello.openvino
+
+
+def test_the_command_line_goes_before_the_file(tmp_path: Any) -> None:
+    assert load_settings(tmp_path) == AgentSettings()
+    (tmp_path / "agent.toml").write_text("memory_mb = 100\nthreads = 2\ncores = [0]\n")
+    assert load_settings(tmp_path) == AgentSettings(100, 2, [0])
+    assert load_settings(tmp_path, memory_mb=5, cores=[]) == AgentSettings(5, 2, [])
