@@ -13,6 +13,7 @@ import hashlib
 import logging
 import random
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,6 +76,8 @@ _REPLY_TIMEOUT_S = 30.0
 _MAX_POLL_S = 30.0
 _LOST_REPLIES = 5
 _PENDING_FILE = "enrolment.json"
+_PREPARING = threading.Lock()
+"""Of two attempts at once (a double click) the second must find the key of the first."""
 _FINAL_STATES = frozenset({"evicted", "banned", "retired", "expired"})
 """Answers after which the key is of no more use with its invite."""
 
@@ -109,11 +112,10 @@ async def enrol(
     identity of the same fleet is returned as it is unless `force`; it stays in force until the new one is saved.
     Raises LinkError kinds, each with a sentence for the user; OSError if `folder` cannot be written.
     """
-    if not force:
-        existing = await asyncio.to_thread(_existing_identity, folder, keystore, invite)
-        if existing is not None:
-            return existing
-    key, resumed = await asyncio.to_thread(_key_for, folder, keystore, invite)
+    ready = await asyncio.to_thread(_prepare, folder, keystore, invite, force)
+    if isinstance(ready, Identity):
+        return ready
+    key, resumed = ready
     facts = msgspec.structs.replace(facts, key_protection=key.passphrase.protection)
     code = device_code(key.spki_sha256)
     on_state(EnrolState("connecting", code))
@@ -242,6 +244,12 @@ def _certificate_request(key: DeviceKey) -> bytes:
     # The console chooses every name, so the request carries none.
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key.key, hashes.SHA256())
     return request.public_bytes(Encoding.DER)
+
+
+def _prepare(folder: Path, keystore: Keystore, invite: Invite, force: bool) -> Identity | tuple[DeviceKey, bool]:
+    with _PREPARING:
+        existing = None if force else _existing_identity(folder, keystore, invite)
+        return existing or _key_for(folder, keystore, invite)
 
 
 def _existing_identity(folder: Path, keystore: Keystore, invite: Invite) -> Identity | None:

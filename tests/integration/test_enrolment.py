@@ -119,6 +119,14 @@ async def test_two_pcs_at_once_cannot_share_the_last_use(door: Door, tmp_path: P
     assert sum(isinstance(result, InviteUsedUp) for result in results) == 2
 
 
+async def test_a_double_click_enrols_one_device(door: Door, tmp_path: Path) -> None:
+    invite = door.invite(max_uses=1)
+    first, second = await asyncio.gather(enrol_pc(invite, tmp_path / "a"), enrol_pc(invite, tmp_path / "a"))
+    assert first.device_id == second.device_id
+    assert len(door.registry.devices.list()) == 1
+    assert load_identity(tmp_path / "a", KEYS).device_id == first.device_id
+
+
 async def test_an_expired_invite_is_refused_by_the_consoles_clock(door: Door, tmp_path: Path) -> None:
     invite = door.invite(life_s=60)
     clock_of(door).now_s += 61
