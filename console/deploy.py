@@ -143,13 +143,17 @@ class Deployments:
             for entry in self._entries.values():
                 entry.try_again.set()
             return
-        name = self._facts.name(event.device_id)
         if isinstance(event, AgentLost):
             self._facts.left(event.device_id)
         for entry in self._entries.values():
-            if isinstance(event, AgentLost) and entry.live and event.device_id in entry.live.device_ids:
+            name = entry.name_of(event.device_id)
+            if name and isinstance(event, AgentLost):
                 self._lose(entry, f"{name} left: {event.reason}.")
-            elif isinstance(event, StageDied) and event.pipeline == entry.plan.pipeline and event.epoch == entry.epoch:
+            elif (
+                name
+                and isinstance(event, StageDied)
+                and (event.pipeline, event.epoch) == (entry.plan.pipeline, entry.epoch)
+            ):
                 self._lose(entry, f"The stage on {name} ended: {event.cause}")
 
     # One deployment

@@ -65,6 +65,11 @@ class Entry:
     def device_ids(self) -> list[str]:
         return [stage.device_id for stage in self.plan.stages]
 
+    def name_of(self, device_id: str) -> str:
+        """Return how people call a PC that serves this model now; empty for any other."""
+        stages = self.live.plan.stages if self.live is not None else []
+        return next((stage.name for stage in stages if stage.device_id == device_id), "")
+
     def view(self) -> wire.PipelineView:
         """Describe it for windows and scripts."""
         view = wire.PipelineView(

@@ -36,11 +36,6 @@ class FleetFacts:
         self._registry = registry
         self._hub = hub
 
-    def name(self, device_id: str) -> str:
-        """Return how people call a PC."""
-        record = self._registry.devices.find(DeviceId(device_id))
-        return record.name if record is not None and record.name else device_id
-
     def resolve(self, wanted: Sequence[str]) -> list[str]:
         """Turn ids, beginnings of ids and device codes into ids. Raises DeployRefused."""
         try:

@@ -133,6 +133,6 @@ def convert(value: dict[str, Any], type_: type[T]) -> T:
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$.")
         missing = _MISSING.search(reason)
-        param = path.rstrip("`") or (missing.group(1) if missing else "")
+        param = ".".join(filter(None, (path.rstrip("`"), missing.group(1) if missing else "")))
         message = f"The parameter {param!r} is wrong: {reason}." if param else f"The body is wrong: {reason}."
         raise ApiError(400, message, param=param or None, code="invalid_value") from None

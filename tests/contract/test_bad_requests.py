@@ -1,0 +1,165 @@
+"""What a client may get wrong: each gives the right status, the OpenAI error object, and the parameter's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from console.api.http import MAX_BODY_BYTES
+from tests.support.api import ADMIN_KEY, CHAT_KEY, ScriptedModel, chat_app, says, serving
+
+PATH = "/v1/chat/completions"
+BODY: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx2.AsyncClient]:
+    headers = {"Authorization": f"Bearer {CHAT_KEY}"}
+    async with (
+        serving(chat_app(ScriptedModel(says("ok")))) as url,
+        httpx2.AsyncClient(base_url=url, headers=headers, timeout=10) as client,
+    ):
+        yield client
+
+
+def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert set(response.json()) == {"error"}
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"].endswith(".")
+    assert response.headers["x-request-id"]
+    return error
+
+
+async def test_parameters_that_would_change_the_answer_are_refused_by_name(client):
+    asked: dict[str, Any] = {
+        "n": 2, "tools": [{"type": "function"}], "tool_choice": "required", "functions": [{}], "logprobs": True,
+        "top_logprobs": 2, "frequency_penalty": 0.5, "presence_penalty": -1, "logit_bias": {"5": 1},
+        "response_format": {"type": "json_object"}, "audio": {"voice": "x"}, "modalities": ["audio"],
+        "prediction": {"type": "content"}, "best_of": 3, "guided_json": {}, "min_tokens": 4, "suffix": "x",
+        "repetition_penalty": 1.2, "web_search_options": {},
+    }  # fmt: skip
+    asked["guided_json"] = {"type": "object"}
+    for name, value in asked.items():
+        error = error_of(await client.post(PATH, json=BODY | {name: value}), 400)
+        assert (error["param"], error["code"]) == (name, "unsupported_parameter")
+
+
+async def test_values_that_ask_for_nothing_are_fine(client):
+    nothing = {
+        "n": 1, "tools": [], "tool_choice": "none", "logprobs": False, "top_logprobs": 0, "frequency_penalty": 0,
+        "presence_penalty": 0.0, "logit_bias": {}, "response_format": {"type": "text"}, "modalities": ["text"],
+        "audio": None, "stop": None, "max_tokens": None, "temperature": None, "stream": None, "user": "me",
+        "metadata": {"a": "b"}, "seed": None,
+    }  # fmt: skip
+    assert (await client.post(PATH, json=BODY | nothing)).status_code == 200
+
+
+async def test_fields_nobody_knows_are_accepted_and_logged(client, caplog):
+    caplog.set_level("INFO", "console.api.openai.requests")
+    assert (await client.post(PATH, json=BODY | {"a_new_field": 1})).status_code == 200
+    assert "a_new_field" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": 2.5}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"min_p": 2}, "min_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -5}, "max_tokens"),
+        ({"max_completion_tokens": 1.5}, "max_completion_tokens"),
+        ({"stop": ["a"] * 5}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"seed": "x"}, "seed"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0]"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0]"),
+        ({"model": 5}, "model"),
+    ],
+)
+async def test_a_wrong_value_is_a_400_naming_the_parameter(client, fields, param):
+    assert error_of(await client.post(PATH, json=BODY | fields), 400)["param"] == param
+
+
+@pytest.mark.parametrize("missing", ["model", "messages"])
+async def test_a_missing_parameter_is_named(client, missing):
+    body = {name: value for name, value in BODY.items() if name != missing}
+    assert error_of(await client.post(PATH, json=body), 400)["param"] == missing
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'{"model": NaN}', b"\xff\xfe", b"[" * 100_000, b'{"model":"small"} x'],
+    ids=["empty", "cut", "list", "null", "nan", "not utf-8", "deep", "trailing"],
+)
+async def test_a_body_that_is_no_json_object_is_a_400(client, body):
+    assert error_of(await client.post(PATH, content=body), 400)["code"] == "invalid_json"
+
+
+async def test_half_a_surrogate_pair_is_a_400(client):
+    body = b'{"model":"small","messages":[{"role":"user","content":"\\ud83d"}]}'
+    error_of(await client.post(PATH, content=body), 400)
+
+
+async def test_a_body_over_the_limit_is_a_413_before_it_is_read(client):
+    body = json.dumps(BODY | {"user": "x" * MAX_BODY_BYTES}).encode()
+    assert error_of(await client.post(PATH, content=body), 413)["code"] == "request_too_large"
+
+
+async def test_a_body_of_unknown_length_is_cut_off_at_the_limit(client):
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY_BYTES // 65536 + 2):
+            yield b" " * 65536
+
+    try:
+        response = await client.post(PATH, content=endless())
+    except httpx2.WriteError:
+        return  # the server hung up while we were still sending, which is its right
+    error_of(response, 413)
+
+
+async def test_a_conversation_the_template_refuses_is_a_400(client):
+    body = BODY | {"messages": [{"role": "user", "content": "\x00"}]}
+    assert error_of(await client.post(PATH, json=body), 400)["code"] == "invalid_prompt"
+
+
+async def test_a_path_nobody_serves_is_a_404_in_the_same_shape(client):
+    assert error_of(await client.get("/v1/nothing"), 404)["code"] == "not_found"
+    assert error_of(await client.get("/"), 404)["code"] == "not_found"
+
+
+async def test_a_wrong_method_is_a_405_in_the_same_shape(client):
+    response = await client.get(PATH)
+    error_of(response, 405)
+    assert response.headers["allow"] == "POST"
+
+
+async def test_the_client_s_own_request_id_comes_back_when_it_is_sane(client):
+    assert (await client.get("/v1/models", headers={"x-request-id": "mine-1"})).headers["x-request-id"] == "mine-1"
+    odd = (await client.get("/v1/models", headers={"x-request-id": "a b\t<script>"})).headers["x-request-id"]
+    assert odd.startswith("req_")
+
+
+async def test_an_admin_key_may_chat_too(client):
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    assert (await client.post(PATH, json=BODY, headers=headers)).status_code == 200
+
+
+async def test_cors_is_off(client):
+    response = await client.options(PATH, headers={"Origin": "http://x", "Access-Control-Request-Method": "POST"})
+    assert "access-control-allow-origin" not in response.headers

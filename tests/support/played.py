@@ -1,0 +1,118 @@
+"""PCs that play a stage over the real hub without a model: they answer every load, and the tail says a fixed text."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from agent.link.frames import Frame, FrameType, decode, encode
+from agent.link.messages import LoadStage, StageFailed, StageProgress, StageReady, UnloadStage, decode_from_console
+from agent.stage.types import Row, StageTiming, StepTable
+from shard_export.library.manifest import Manifest, Tokens
+from tests.support.byte_tokens import EOS, VOCABULARY, byte_tokenizer
+from tests.support.fleet import Fleet, ScriptedAgent, join, make_report
+from tests.support.libraries import make_file, make_library
+
+TEMPLATE = "{% for message in messages %}{{ message.role[0] }}:{{ message.content }}\n{% endfor %}a:"
+
+
+def make_chat_library(folder: Path, *, model_id: str = "small", context_tokens: int = 512, layers: int = 4) -> Manifest:
+    """Write a library whose tokenizer has one token per byte, with a chat template."""
+    files = [
+        make_file(folder, "chat/tokenizer.json", byte_tokenizer().to_str().encode()),
+        make_file(folder, "chat/chat_template.jinja", TEMPLATE.encode()),
+    ]
+    tokens = Tokens(files, [EOS], None, None, False, "chat/chat_template.jinja")
+    manifest, _ = make_library(
+        folder, layers=layers, model_id=model_id, vocab_size=VOCABULARY, context_tokens=context_tokens, tokens=tokens
+    )
+    return manifest
+
+
+@dataclass
+class PlayedPC:
+    """A connected PC. `text` is what its tail says, one byte a token, then EOS; `fails` is its answer to a load."""
+
+    agent: ScriptedAgent
+    text: str = "Paris."
+    fails: str = ""
+    report: dict[str, Any] = field(default_factory=dict)
+    mute: bool = False
+    """Whether it takes steps without answering them."""
+    loads: list[LoadStage] = field(default_factory=list)
+    unloads: list[UnloadStage] = field(default_factory=list)
+    prompts: dict[int, int] = field(default_factory=dict)
+    stepped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def play(self) -> None:
+        """Answer everything until the links close."""
+        with contextlib.suppress(Exception):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._control())
+                group.create_task(self._data())
+
+    async def _control(self) -> None:
+        agent = self.agent
+        while True:
+            message = await self._hear()
+            if isinstance(message, UnloadStage):
+                self.unloads.append(message)
+            elif isinstance(message, LoadStage):
+                self.loads.append(message)
+                place = (message.pipeline, message.epoch, message.stage)
+                if self.fails:
+                    await agent.say(StageFailed(*place, self.fails, "it has not enough memory."))
+                    continue
+                await agent.say(StageProgress(*place, "fetch", 1, 2))
+                await agent.say(StageReady(*place, make_report(message, kv_tokens=4096, **self.report)))
+
+    async def _hear(self) -> Any:
+        return decode_from_console(await self.agent.control.recv(decode=False))
+
+    async def _data(self) -> None:
+        while True:
+            frame = decode(await self.agent.data.recv(decode=False))
+            self.stepped.set()
+            if not self.mute:
+                await self.agent.data.send(self._answer(frame))
+
+    def _answer(self, frame: Frame) -> bytes:
+        load = next(load for load in reversed(self.loads) if load.pipeline == frame.pipeline)
+        table = msgspec.msgpack.decode(frame.table, type=StepTable)
+        timed = msgspec.structs.replace(table, timings=[*table.timings, StageTiming(1000, 10)])
+        data = msgspec.msgpack.encode(timed)
+        place = {"pipeline": frame.pipeline, "epoch": frame.epoch, "step": frame.step, "sequence": frame.sequence}
+        if load.last < 4:
+            hidden = np.zeros((max(1, sum(row.count for row in table.rows)), 8), np.float32)
+            return encode(Frame(FrameType.STEP, stage=load.stage + 1, table=data, tensor=hidden, **place))
+        ids = [token for row in table.rows for token in self._tokens(row)]
+        tensor = np.array(ids, np.int32) if ids else None
+        return encode(Frame(FrameType.TOKENS, stage=load.stage, table=data, tensor=tensor, **place))
+
+    def _tokens(self, row: Row) -> list[int]:
+        alphabet = byte_tokenizer()
+        ids = alphabet.encode(self.text, add_special_tokens=False).ids
+        end = row.first + row.count
+        start = self.prompts.setdefault(row.stream, end)
+        place = end - start
+        return [ids[place] if place < len(ids) else EOS][: row.wants]
+
+
+@contextlib.asynccontextmanager
+async def playing(fleet: Fleet, name: str, **settings: Any) -> AsyncIterator[PlayedPC]:
+    """Join a PC to the fleet and let it play; at the end its links are closed."""
+    identity = await asyncio.to_thread(fleet.enrol, name)
+    pc = PlayedPC(await join(fleet, identity, host=name), **settings)
+    task = asyncio.create_task(pc.play())
+    try:
+        yield pc
+    finally:
+        await pc.agent.close()
+        await task

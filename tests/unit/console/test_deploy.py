@@ -1,0 +1,243 @@
+"""Deployments over a real hub, with PCs that play their stages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.link.messages import StageFailed
+from console.api.admin import types as wire
+from console.deploy import Deployments
+from console.errors import DeployRefused, ModelUnavailable
+from console.libraries import LibraryShelf
+from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Text
+from console.registry.audit import CONSOLE
+from console.registry.registry import Registry
+from tests.support.fleet import Fleet, running_fleet
+from tests.support.played import make_chat_library, playing
+
+COORDINATOR = "console.pipeline.coordinator"
+
+
+@contextlib.asynccontextmanager
+async def deploying(fleet: Fleet, registry: Registry) -> AsyncIterator[Deployments]:
+    shelf = LibraryShelf(registry, fleet.distribution)
+    await shelf.open()
+    deployments = Deployments(registry, fleet.hub, shelf)
+    unsubscribe = fleet.hub.subscribe(deployments.on_fleet_event)
+    deployments.restore()
+    try:
+        yield deployments
+    finally:
+        unsubscribe()
+        await deployments.close()
+
+
+@pytest.fixture
+def registry(tmp_path: Path):
+    with Registry.open(tmp_path / "registry.sqlite") as registry:
+        yield registry
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path):
+    async with running_fleet(tmp_path / "fleet") as fleet:
+        yield fleet
+
+
+@pytest.fixture
+async def library(tmp_path: Path, registry: Registry, fleet: Fleet) -> Path:
+    folder = tmp_path / "library"
+    manifest = make_chat_library(folder)
+    registry.libraries.add(fleet.distribution.register(folder), manifest.model_id, str(folder))
+    return folder
+
+
+def request(**fields) -> wire.DeployRequest:
+    return wire.DeployRequest(**{"model": "small", "stages": 2, "context": 256, "streams": 2, **fields})
+
+
+async def all_events(deployments: Deployments, asked: wire.DeployRequest) -> list[wire.DeployEvent]:
+    async with asyncio.timeout(20):
+        return [event async for event in deployments.deploy(asked, CONSOLE)]
+
+
+async def ask(deployments: Deployments) -> list[Event]:
+    generator = deployments.generator("small")
+    prompt = generator.encode_chat([{"role": "user", "content": "Capital of France?"}])
+    async with asyncio.timeout(10):
+        return [event async for event in generator.generate(GenerationRequest(prompt, 20))]
+
+
+async def until(deployments: Deployments, state: str) -> None:
+    async with asyncio.timeout(10):
+        while deployments.views()[0].state != state:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_deployment_plans_loads_probes_and_answers(fleet, registry, library):
+    async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
+        events = await all_events(deployments, request())
+        assert isinstance(events[0], wire.Planned)
+        assert {stage.device_name for stage in events[0].stages} == {"a", "b"}
+        assert {event.stage for event in events if isinstance(event, wire.StageUp)} == {0, 1}
+        assert any(isinstance(event, wire.Loading) and event.phase == "fetch" for event in events)
+        assert isinstance(events[-1], wire.Ready)
+        answer = await ask(deployments)
+        assert "".join(event.text for event in answer if isinstance(event, Text)) == "Paris."
+        assert isinstance(answer[-1], Finished)
+        (view,) = deployments.views()
+        assert (view.state, view.epoch, view.probe.ok) == ("ready", 1, True)
+        assert [model.model_id for model in deployments.served()] == ["small"]
+
+
+async def test_a_pc_that_cannot_load_is_named_and_everything_is_taken_back(fleet, registry, library):
+    async with (
+        playing(fleet, "good") as good,
+        playing(fleet, "bad", fails="memory"),
+        deploying(fleet, registry) as deployments,
+    ):
+        broken = (await all_events(deployments, request()))[-1]
+        assert isinstance(broken, wire.Broken)
+        assert (broken.code, broken.device_name) == ("memory", "bad")
+        assert "bad could not load its stage: it has not enough memory." in broken.message
+        async with asyncio.timeout(5):
+            while not good.unloads:
+                await asyncio.sleep(0.01)
+        assert deployments.views()[0].state == "failed"
+        assert deployments.served() == []
+        assert registry.deployments.list() == []
+        with pytest.raises(ModelUnavailable, match="not enough memory"):
+            deployments.generator("small")
+
+
+async def test_stages_with_different_runtimes_are_refused_by_name(fleet, registry, library):
+    async with (
+        playing(fleet, "new"),
+        playing(fleet, "old", report={"openvino": "2025.1"}),
+        deploying(fleet, registry) as deployments,
+    ):
+        broken = (await all_events(deployments, request()))[-1]
+        assert isinstance(broken, wire.Broken)
+        assert broken.code == "mismatch"
+        assert "2025.1" in broken.message
+
+
+async def test_a_fleet_too_small_is_refused_with_the_planner_s_sentence(fleet, registry, library):
+    async with playing(fleet, "only"), deploying(fleet, registry) as deployments:
+        broken = (await all_events(deployments, request()))[-1]
+        assert isinstance(broken, wire.Broken)
+        assert broken.code == "refused"
+        assert broken.message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"model": "other"}, "no layer library of 'other'"),
+        ({"devices": ["nobody"]}, "No device has the id"),
+    ],
+)
+async def test_what_is_unknown_is_refused_before_anything_starts(fleet, registry, library, fields, sentence):
+    async with deploying(fleet, registry) as deployments:
+        with pytest.raises(DeployRefused, match=sentence):
+            deployments.deploy(request(**fields), CONSOLE)
+        assert deployments.views() == []
+
+
+async def test_more_context_than_the_model_has_is_refused(fleet, registry, library):
+    async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
+        broken = (await all_events(deployments, request(context=1024)))[-1]
+        assert isinstance(broken, wire.Broken)
+        assert "at most 512 tokens" in broken.message
+
+
+async def test_a_pc_that_leaves_ends_its_streams_and_the_model_comes_back_with_it(
+    fleet, registry, library, expected_logs
+):
+    expected_logs(COORDINATOR)
+    async with playing(fleet, "a"), deploying(fleet, registry) as deployments:
+        async with playing(fleet, "b") as leaving:
+            await all_events(deployments, request())
+            leaving.mute = True
+            leaving.stepped.clear()
+            asking = asyncio.create_task(ask(deployments))
+            await leaving.stepped.wait()
+        failed = (await asking)[-1]
+        assert isinstance(failed, Failed)
+        assert failed.code == "stage_lost"
+        assert failed.message.startswith("b left")
+        assert deployments.views()[0].state == "waiting"
+        with pytest.raises(ModelUnavailable, match="b left"):
+            deployments.generator("small")
+        async with playing(fleet, "b"):
+            await until(deployments, "ready")
+            assert isinstance((await ask(deployments))[-1], Finished)
+            assert deployments.views()[0].epoch == 2
+
+
+async def test_a_stage_that_dies_is_loaded_again(fleet, registry, library, expected_logs):
+    expected_logs(COORDINATOR)
+    async with playing(fleet, "a"), playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        load = b.loads[0]
+        await b.agent.say(StageFailed(load.pipeline, load.epoch, load.stage, "died", "its process was killed."))
+        async with asyncio.timeout(10):
+            while len(b.loads) < 2 or deployments.views()[0].state != "ready":
+                await asyncio.sleep(0.01)
+        assert b.loads[1].epoch == 2
+
+
+async def test_a_restarted_console_waits_for_its_pcs_and_serves_again(fleet, registry, library, expected_logs):
+    expected_logs(COORDINATOR, "b left")  # at the end the PCs go before the console does
+    async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+    async with deploying(fleet, registry) as deployments:
+        with pytest.raises(ModelUnavailable, match="waiting for the PCs"):
+            deployments.generator("small")
+        assert [model.model_id for model in deployments.served()] == ["small"]
+        async with playing(fleet, "a") as a, playing(fleet, "b"):
+            await until(deployments, "ready")
+            assert deployments.views()[0].epoch == 2
+            assert a.loads[0].epoch == 2
+            assert isinstance((await ask(deployments))[-1], Finished)
+
+
+async def test_deploying_again_takes_the_former_one_down(fleet, registry, library):
+    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        await all_events(deployments, request(stages=1))
+        assert isinstance((await ask(deployments))[-1], Finished)
+        (view,) = deployments.views()
+        assert (view.epoch, len(view.stages)) == (2, 1)
+        assert a.unloads
+        assert b.unloads
+
+
+async def test_undeploying_ends_the_streams_and_forgets_the_model(fleet, registry, library, expected_logs):
+    expected_logs(COORDINATOR, required=False)
+    async with playing(fleet, "a") as a, playing(fleet, "b"), deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        a.mute = True
+        a.stepped.clear()
+        asking = asyncio.create_task(ask(deployments))
+        await a.stepped.wait()
+        await deployments.undeploy("small", CONSOLE)
+        assert isinstance((await asking)[-1], Failed)
+        assert registry.deployments.list() == []
+        with pytest.raises(KeyError):
+            deployments.generator("small")
+        with pytest.raises(DeployRefused):
+            await deployments.undeploy("small", CONSOLE)
+
+
+async def test_a_second_rollout_of_a_model_is_refused_while_one_runs(fleet, registry, library):
+    async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
+        first = deployments.deploy(request(), CONSOLE)
+        with pytest.raises(DeployRefused, match="already"):
+            deployments.deploy(request(), CONSOLE)
+        assert isinstance([event async for event in first][-1], wire.Ready)
