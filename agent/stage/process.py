@@ -226,14 +226,17 @@ def _report(frame: Frame) -> StageReport:
 async def _end(pipes: _Pipes) -> None:
     """Close stdin, then kill; a cancelled caller leaves a killed child behind, never a running one."""
     try:
-        with contextlib.suppress(TimeoutError):
-            _stdin(pipes).abort()
-            await asyncio.wait_for(asyncio.shield(pipes.ended), CLOSE_GRACE_S)
+        if not pipes.ended.done():
+            stdin = _stdin(pipes)
+            # Asyncio takes a second abort badly.
+            if not stdin.is_closing():
+                stdin.abort()
+            await asyncio.wait({pipes.ended}, timeout=CLOSE_GRACE_S)
     finally:
         if not pipes.ended.done():
             pipes.kill()
+        pipes.transport.close()
     await asyncio.shield(pipes.ended)
-    pipes.transport.close()
 
 
 def _cause(pipes: _Pipes) -> str:

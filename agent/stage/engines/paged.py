@@ -133,7 +133,6 @@ class PagedEngine(Engine):
         # A quantized key block also holds scales on this axis; the value cache keeps them inside its width.
         block_tokens = min(shape[1] for shape in shapes)
         self._blocks = spec.streams * -(-spec.context_tokens // block_tokens)
-        self._pool = BlockPool(self._blocks, block_tokens)
         element_bytes = [port.get_element_type().size for port in ports]
         wanted = sum(self._blocks * int(np.prod(s)) * size for s, size in zip(shapes, element_bytes, strict=True))
         available = psutil.virtual_memory().available
@@ -143,6 +142,7 @@ class PagedEngine(Engine):
                 f"The cache for {spec.streams} streams of {spec.context_tokens} tokens needs {wanted >> 20} MiB and "
                 f"{available >> 20} MiB are free; plan fewer streams or a shorter context.",
             )
+        self._pool = BlockPool(self._blocks, block_tokens)
         caches = []
         for port, shape in zip(ports, shapes, strict=True):
             caches.append(ov.Tensor(port.get_element_type(), ov.Shape([self._blocks, *shape])))

@@ -1,0 +1,209 @@
+"""Both engines keep one contract: exact rows, lengths, truncation, release, and refusals that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.stage.engines import Engine, load
+from agent.stage.errors import BadStep, EngineFailed, KvFull, StageLoadError
+from agent.stage.types import StreamId
+from tests.support.stage import generate, make_row, make_spec
+from tests.support.toy_library import HIDDEN, VOCAB, toy_library
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    toy_library(folder, windows=[0, 6, 0])
+    return folder
+
+
+@pytest.fixture(scope="module", params=["paged", "stateful"])
+def loaded(request: pytest.FixtureRequest, library: Path) -> Iterator[Engine]:
+    engine = load(make_spec(library, engine=request.param))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def engine(loaded: Engine) -> Iterator[Engine]:
+    yield loaded
+    for stream in range(100):
+        loaded.release(StreamId(stream))
+
+
+def ids(count: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, VOCAB, count)
+
+
+def prefill(engine: Engine, tokens: Any, *, stream: int = 1) -> Any:
+    """Logits of every position."""
+    return engine.step([make_row(stream, 0, len(tokens), wants=len(tokens))], tokens).copy()
+
+
+def test_every_layer_is_fused(engine: Engine) -> None:
+    assert engine.fused
+
+
+def test_only_wanted_positions_come_back(engine: Engine) -> None:
+    whole = prefill(engine, ids(6))
+    rows = [make_row(2, 0, 6, wants=2), make_row(3, 0, 6, wants=0), make_row(4, 0, 6)]
+    some = engine.step(rows, np.tile(ids(6), 3))
+    np.testing.assert_allclose(some, whole[[4, 5, 5]], atol=1e-4)
+
+
+def test_a_chunk_that_wants_nothing_gives_no_logits(engine: Engine) -> None:
+    assert engine.step([make_row(count=4, wants=0)], ids(4)).shape == (0, VOCAB)
+
+
+def test_chunks_and_single_tokens_give_what_a_whole_prompt_gives(engine: Engine) -> None:
+    tokens = ids(50)
+    whole = prefill(engine, tokens)
+    for size in (1, 7, 33):
+        parts = [
+            engine.step([make_row(2, at, len(tokens[at : at + size]), wants=len(tokens[at : at + size]))],
+                        tokens[at : at + size]).copy()
+            for at in range(0, 50, size)
+        ]  # fmt: skip
+        np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-4)
+        engine.release(StreamId(2))
+
+
+@pytest.mark.parametrize("batch", [3, 8])
+def test_answers_do_not_depend_on_what_shares_the_step(engine: Engine, batch: int) -> None:
+    prompts = [ids(3 + 5 * index, seed=index) for index in range(8)]
+    assert generate([engine], prompts, 12, batch=batch) == generate([engine], prompts, 12, batch=1)
+
+
+def test_rejected_tokens_leave_no_trace(engine: Engine) -> None:
+    tokens = ids(40)
+    whole = prefill(engine, tokens)
+    engine.step([make_row(2, 0, 10)], tokens[:10])
+    for at in range(10, 40, 2):
+        draft = np.concatenate([tokens[at : at + 2], ids(3, seed=at)])
+        got = engine.step([make_row(2, at, 5, truncate_to=at, wants=5)], draft)
+        np.testing.assert_allclose(got[:2], whole[at : at + 2], atol=1e-4)
+
+
+def test_many_rejected_tokens_are_forgotten_in_time(engine: Engine) -> None:
+    tokens = ids(30)
+    whole = prefill(engine, tokens)
+    engine.step([make_row(2, 0, 20)], tokens[:20])
+    for turn in range(12):
+        engine.step([make_row(2, 20, 40, truncate_to=20)], ids(40, seed=turn))
+    got = engine.step([make_row(2, 20, 10, truncate_to=20, wants=10)], tokens[20:])
+    np.testing.assert_allclose(got, whole[20:], atol=1e-4)
+
+
+def test_a_stream_can_start_over(engine: Engine) -> None:
+    whole = prefill(engine, ids(9))
+    engine.step([make_row(2, 0, 20)], ids(20, seed=5))
+    got = engine.step([make_row(2, 0, 9, truncate_to=0, wants=9)], ids(9))
+    np.testing.assert_allclose(got, whole, atol=1e-4)
+
+
+def test_a_released_stream_starts_from_nothing(engine: Engine) -> None:
+    first = prefill(engine, ids(9))
+    engine.release(StreamId(1))
+    assert engine.length(StreamId(1)) == 0
+    np.testing.assert_array_equal(prefill(engine, ids(9)), first)
+
+
+def test_releasing_an_unknown_stream_is_fine(engine: Engine) -> None:
+    engine.release(StreamId(99))
+
+
+def test_a_row_that_does_not_continue_its_stream_is_refused(engine: Engine) -> None:
+    prefill(engine, ids(5))
+    with pytest.raises(BadStep, match="holds 5 tokens"):
+        engine.step([make_row(1, 6, 1)], ids(1))
+    assert engine.length(StreamId(1)) == 5
+
+
+def test_a_stream_longer_than_the_context_is_refused(engine: Engine) -> None:
+    prefill(engine, ids(120))
+    with pytest.raises(KvFull, match="more than the 128"):
+        engine.step([make_row(1, 120, 9)], ids(9))
+    engine.step([make_row(1, 120, 8)], ids(8))
+
+
+def test_streams_beyond_the_cache_are_refused_and_change_nothing(engine: Engine) -> None:
+    rows = [make_row(stream, 0, 128) for stream in range(8)]
+    engine.step(rows, np.tile(ids(128), 8))
+    with pytest.raises(KvFull, match="release a stream first"):
+        engine.step([make_row(8, 0, 1)], ids(1))
+    assert engine.length(StreamId(8)) == 0
+    engine.release(StreamId(0))
+    engine.step([make_row(8, 0, 1)], ids(1))
+
+
+def test_a_failure_of_the_device_can_be_replayed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = prefill(engine, ids(9))
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("Exception from src/inference\nthe device went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_run", broken)
+        with pytest.raises(EngineFailed, match="the device went away"):
+            engine.step([make_row(2, 0, 4)], ids(4))
+    np.testing.assert_allclose(engine.step([make_row(2, 0, 9, truncate_to=0, wants=9)], ids(9)), whole, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["paged", "stateful"])
+def test_two_stages_answer_what_one_answers(library: Path, loaded: Engine, name: str) -> None:
+    prompts = [ids(3 + 4 * index, seed=index) for index in range(5)]
+    stages = [load(make_spec(library, first=a, last=b, engine=name)) for a, b in ((0, 2), (2, 3))]
+    assert stages[0].step([make_row(count=3)], ids(3)).shape == (3, HIDDEN)
+    stages[0].release(StreamId(1))
+    assert generate(stages, prompts, 10, batch=3) == generate([loaded], prompts, 10, batch=1)
+    for stage in stages:
+        stage.close()
+
+
+def test_engines_agree(library: Path) -> None:
+    logits = [prefill(load(make_spec(library, engine=name)), ids(60)) for name in ("paged", "stateful")]
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-4)
+
+
+def test_fast_numerics_run_too(library: Path) -> None:
+    engine = load(make_spec(library, numerics="fast"))
+    assert engine.fused
+    assert np.isfinite(prefill(engine, ids(40))).all()
+
+
+def test_a_folder_without_a_library_is_damaged(tmp_path: Path) -> None:
+    with pytest.raises(StageLoadError) as caught:
+        load(make_spec(tmp_path))
+    assert caught.value.code == "damaged"
+
+
+def test_a_missing_unit_is_damaged(tmp_path: Path) -> None:
+    toy_library(tmp_path)
+    (tmp_path / "units" / "001.bin").unlink()
+    with pytest.raises(StageLoadError, match="001") as caught:
+        load(make_spec(tmp_path))
+    assert caught.value.code == "damaged"
+
+
+def test_a_range_beyond_the_model_is_a_mismatch(library: Path) -> None:
+    with pytest.raises(StageLoadError) as caught:
+        load(make_spec(library, last=4))
+    assert caught.value.code == "mismatch"
+
+
+def test_an_unknown_device_is_a_load_failure(library: Path) -> None:
+    with pytest.raises(StageLoadError, match="NOSUCH") as caught:
+        load(make_spec(library, device="NOSUCH"))
+    assert caught.value.code == "load"
+
+
+def test_a_cache_beyond_the_memory_is_refused_before_it_is_made(library: Path) -> None:
+    with pytest.raises(StageLoadError, match="plan fewer streams") as caught:
+        load(make_spec(library, context_tokens=1 << 30, streams=1000))
+    assert caught.value.code == "memory"
