@@ -6,6 +6,7 @@ with AdminClient.for_data_folder(folder) as console:
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +34,7 @@ class AdminClient:
 
     def __init__(self, url: str, key: str, *, authority: Path | None = None) -> None:
         """`authority` is the PEM of the fleet's CA when `url` is https."""
-        verify = httpx2.create_ssl_context(verify=str(authority)) if authority is not None else True
+        verify = ssl.create_default_context(cafile=authority) if authority is not None else True
         self._http = httpx2.Client(
             base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT, verify=verify, trust_env=False
         )

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
+from starlette.types import ASGIApp
 
 from agent.link.errors import KeyLocked
 from agent.link.keystore import Keystore
@@ -58,6 +59,7 @@ log = logging.getLogger(__name__)
 
 VERSION = importlib.metadata.version("fallow")
 LOCAL_ADMIN = "local admin"
+EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -172,8 +174,7 @@ class ConsoleService:
             *OpenAIRoutes(self._deployments, gate).routes(),
             *admin.routes(),
         ]
-        tls = None if is_loopback(settings.api_host) else await asyncio.to_thread(api_tls, authority, settings.api_host)
-        self._api = ApiServer(build_app(routes), host=settings.api_host, port=settings.api_port, tls=tls)
+        self._api = await self._make_api(build_app(routes), authority)
         await self._api.start()
         self._exit.push_async_callback(self._api.stop)
         # Pushed last, closed first: the streams end with an error object while their connections are still open.
@@ -211,6 +212,15 @@ class ConsoleService:
         self._exit.push_async_callback(self._hub.stop)
         return port
 
+    async def _make_api(self, app: ASGIApp, authority: Authority) -> ApiServer:
+        host, port = self._settings.api_host, self._settings.api_port
+        if is_loopback(host):
+            return ApiServer(app, host=host, port=port)
+        dialled_as = own_address() if host in EVERYWHERE else host
+        names = [dialled_as, socket.gethostname(), "localhost", "127.0.0.1"]
+        tls = await asyncio.to_thread(api_tls, authority, names)
+        return ApiServer(app, host=host, port=port, tls=tls, dialled_as=dialled_as)
+
     def _announce(self, agents_port: int) -> None:
         """Write the local admin key if there is none that works, then `service.json`, whose presence means: running."""
         folder = self._settings.folder
@@ -246,7 +256,7 @@ def ensure_admin_key(registry: Registry, folder: Path) -> None:
 
 def default_urls(host: str, port: int) -> list[str]:
     """List the addresses agents can be told: the bound one, or this PC's own when bound to all."""
-    if host not in {"0.0.0.0", "::", ""}:  # noqa: S104 - a comparison, nothing is bound here
+    if host not in EVERYWHERE:
         return [f"wss://[{host}]:{port}" if ":" in host else f"wss://{host}:{port}"]
     addresses = [own_address(), socket.gethostname()]
     return [f"wss://{address}:{port}" for address in dict.fromkeys(addresses)]

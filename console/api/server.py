@@ -37,8 +37,12 @@ class _Server(uvicorn.Server):
 class ApiServer:
     """Serves one ASGI application on one address. Start and stop on the service's event loop."""
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, *, host: str, port: int, tls: ssl.SSLContext | None = None, dialled_as: str = ""
+    ) -> None:
+        """`dialled_as` is the name in `url` when `host` is not one a client can dial."""
         self._host, self._port = host, port
+        self._dialled_as = dialled_as or host
         self._secure = tls is not None
         self._server = _Server(
             uvicorn.Config(
@@ -60,7 +64,7 @@ class ApiServer:
     @property
     def url(self) -> str:
         """The address with the real port, once started."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        host = f"[{self._dialled_as}]" if ":" in self._dialled_as else self._dialled_as
         return f"{'https' if self._secure else 'http'}://{host}:{self._port}"
 
     async def start(self) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import secrets
-import socket
 import ssl
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -17,13 +16,13 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from console.registry.authority import Authority
 
 
-def api_tls(authority: Authority, host: str) -> ssl.SSLContext:
-    """Return a server context for `host` (a name, an address, or all addresses of this PC). Blocks (key, disk).
+def api_tls(authority: Authority, names: Sequence[str]) -> ssl.SSLContext:
+    """Return a server context for the names and addresses clients dial. Blocks (key, disk).
 
     Key and certificate are made for this run only, so there is nothing to renew and nothing to steal.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = authority.issue_api(key.public_key(), [_general_name(name) for name in names_of(host)])
+    certificate = authority.issue_api(key.public_key(), [_general_name(name) for name in dict.fromkeys(names)])
     passphrase = secrets.token_hex(32)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode()))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -34,16 +33,6 @@ def api_tls(authority: Authority, host: str) -> ssl.SSLContext:
         path.write_bytes(private + certificate.public_bytes(Encoding.PEM))
         context.load_cert_chain(path, password=passphrase)
     return context
-
-
-def names_of(host: str) -> list[str]:
-    """List the names and addresses under which clients may dial `host`."""
-    names = [host, "localhost", "127.0.0.1"]
-    if host in {"0.0.0.0", "::"}:  # noqa: S104 - a comparison, nothing is bound here
-        names = [socket.gethostname(), "localhost", "127.0.0.1"]
-        with contextlib.suppress(OSError):
-            names += [str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)]
-    return list(dict.fromkeys(name.partition("%")[0] for name in names))
 
 
 def _general_name(name: str) -> x509.GeneralName:

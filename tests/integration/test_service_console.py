@@ -1,0 +1,228 @@
+"""The whole console in one process: data folder, admin routes through the client, chat through the SDK's routes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import stat
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+import pytest
+
+from agent.link.invite import decode as decode_invite
+from console.api.admin import types as wire
+from console.client import AdminClient
+from console.data import ServiceFile, admin_key_path, service_file_path
+from console.errors import (
+    DataFolderBusy,
+    DataFolderUnusable,
+    PortUnavailable,
+    ServiceRefused,
+    ServiceUnreachable,
+)
+from console.service import ConsoleService, ServiceSettings
+from tests.support.played import make_chat_library
+
+T = TypeVar("T")
+
+
+def settings(folder: Path, **fields: Any) -> ServiceSettings:
+    return ServiceSettings(folder=folder, keyring=False, **fields)
+
+
+@contextlib.asynccontextmanager
+async def client_of(folder: Path) -> AsyncIterator[Callable[..., Any]]:
+    """Call the blocking admin client in a thread: `await ask(lambda console: console.status())`."""
+    client = await asyncio.to_thread(AdminClient.for_data_folder, folder)
+    try:
+
+        async def ask(call: Callable[[AdminClient], T]) -> T:
+            return await asyncio.to_thread(call, client)
+
+        yield ask
+    finally:
+        await asyncio.to_thread(client.close)
+
+
+async def test_the_service_says_where_it_is_and_leaves_nothing(tmp_path: Path):
+    folder = tmp_path / "console"
+    async with ConsoleService(settings(folder)) as service:
+        said = msgspec.json.decode(service_file_path(folder).read_bytes(), type=ServiceFile)
+        assert said.api_url == service.api_url
+        assert said.agents_urls == [f"wss://127.0.0.1:{said.agents_port}"]
+        assert stat.S_IMODE(admin_key_path(folder).stat().st_mode) == 0o600
+        async with client_of(folder) as ask:
+            status = await ask(lambda console: console.status())
+        assert (status.agents_known, status.pipelines) == (0, [])
+    assert not service_file_path(folder).exists()
+    with pytest.raises(ServiceUnreachable, match="fallow-console serve"):
+        AdminClient.for_data_folder(folder)
+
+
+async def test_a_second_console_on_the_same_folder_is_refused_and_the_first_goes_on(tmp_path: Path):
+    async with ConsoleService(settings(tmp_path)):
+        with pytest.raises(DataFolderBusy):
+            await ConsoleService(settings(tmp_path)).start()
+        async with client_of(tmp_path) as ask:
+            await ask(lambda console: console.status())
+
+
+async def test_a_restart_keeps_fleet_keys_and_libraries(tmp_path: Path):
+    folder, library = tmp_path / "console", tmp_path / "library"
+    make_chat_library(library)
+    async with ConsoleService(settings(folder)), client_of(folder) as ask:
+        key = await ask(lambda console: console.create_key("someone"))
+        await ask(lambda console: console.add_library(library))
+        invite = decode_invite((await ask(lambda console: console.create_invite())).text)
+    admin_key = admin_key_path(folder).read_text()
+    async with ConsoleService(settings(folder)), client_of(folder) as ask:
+        assert admin_key_path(folder).read_text() == admin_key
+        assert [found.model_id for found in await ask(lambda console: console.libraries())] == ["small"]
+        assert key.key in await ask(lambda console: console.keys())
+        again = decode_invite((await ask(lambda console: console.create_invite())).text)
+    assert invite.ca_spki_sha256 == again.ca_spki_sha256
+
+
+async def test_a_lost_admin_key_is_replaced_and_the_old_one_is_dead(tmp_path: Path):
+    async with ConsoleService(settings(tmp_path)):
+        old = admin_key_path(tmp_path).read_text().strip()
+    admin_key_path(tmp_path).unlink()
+    async with ConsoleService(settings(tmp_path)) as service, httpx2.AsyncClient(base_url=service.api_url) as http:
+        response = await http.get("/admin/v1/status", headers={"Authorization": f"Bearer {old}"})
+        assert response.status_code == 401
+
+
+async def test_a_taken_port_is_a_sentence_and_the_folder_is_free_again(tmp_path: Path):
+    async with ConsoleService(settings(tmp_path / "a")) as first:
+        port = int(first.api_url.rpartition(":")[2])
+        with pytest.raises(PortUnavailable, match=r"--api-port"):
+            await ConsoleService(settings(tmp_path / "b", api_port=port)).start()
+    async with ConsoleService(settings(tmp_path / "b")):
+        pass
+
+
+async def test_a_damaged_registry_is_a_sentence(tmp_path: Path):
+    (tmp_path / "registry.sqlite").write_bytes(b"this is no database" * 100)
+    with pytest.raises(DataFolderUnusable):
+        await ConsoleService(settings(tmp_path)).start()
+
+
+async def test_invites_agents_keys_and_the_audit_log_through_the_client(tmp_path: Path):
+    async with ConsoleService(settings(tmp_path)) as service, client_of(tmp_path) as ask:
+        made = await ask(lambda console: console.create_invite(uses=3, hours=2, auto_approve=True, hint="floor 2"))
+        invite = decode_invite(made.text)
+        assert (invite.max_uses, invite.approve, invite.urls) == (3, "auto", service.agents_urls())
+        await ask(lambda console: console.revoke_invite(made.token_id))
+        (kept,) = await ask(lambda console: console.invites())
+        assert kept.revoked_s is not None
+        assert await ask(lambda console: console.agents()) == []
+        for change in ("approve", "deny", "revoke"):
+            with pytest.raises(ServiceRefused, match="No device has") as caught:
+                await ask(lambda console, change=change: getattr(console, change)("ffffffff"))
+            assert caught.value.status == 404
+        key = await ask(lambda console: console.create_key("someone", days=1))
+        assert key.secret not in json.dumps(msgspec.to_builtins(await ask(lambda console: console.keys())))
+        await ask(lambda console: console.revoke_key(key.key.key_id))
+        actions = [entry.action for entry in await ask(lambda console: console.audit(limit=3))]
+        assert actions[0] == "key.revoke"
+        assert {"invite.create", "invite.revoke", "key.create"} <= {
+            entry.action for entry in await ask(lambda console: console.audit())
+        }
+
+
+async def test_libraries_are_checked_when_they_are_added(tmp_path: Path):
+    library = tmp_path / "library"
+    make_chat_library(library)
+    (library / "units" / "001.bin").write_bytes(b"torn")
+    async with ConsoleService(settings(tmp_path / "console")), client_of(tmp_path / "console") as ask:
+        with pytest.raises(ServiceRefused, match=r"001\.bin"):
+            await ask(lambda console: console.add_library(library))
+        with pytest.raises(ServiceRefused, match="no finished layer library"):
+            await ask(lambda console: console.add_library(tmp_path / "nowhere"))
+        assert await ask(lambda console: console.libraries()) == []
+
+
+async def test_a_library_that_broke_since_is_shown_with_its_problem(tmp_path: Path, expected_logs):
+    expected_logs("console.libraries")
+    folder, library = tmp_path / "console", tmp_path / "library"
+    make_chat_library(library)
+    async with ConsoleService(settings(folder)), client_of(folder) as ask:
+        await ask(lambda console: console.add_library(library))
+    (library / "manifest.json").unlink()
+    async with ConsoleService(settings(folder)), client_of(folder) as ask:
+        (shown,) = await ask(lambda console: console.libraries())
+        assert "no finished layer library" in shown.problem
+        with pytest.raises(ServiceRefused, match="no finished layer library"):
+            await ask(lambda console: list(console.deploy(wire.DeployRequest("small"))))
+
+
+async def test_a_deployment_nobody_can_hold_ends_in_broken(tmp_path: Path):
+    library = tmp_path / "library"
+    make_chat_library(library)
+    async with ConsoleService(settings(tmp_path / "console")), client_of(tmp_path / "console") as ask:
+        await ask(lambda console: console.add_library(library))
+        events = await ask(lambda console: list(console.deploy(wire.DeployRequest("small", context=64))))
+        assert isinstance(events[-1], wire.Broken)
+        (view,) = (await ask(lambda console: console.status())).pipelines
+        assert (view.state, view.message) == ("failed", events[-1].message)
+
+
+ROUTES = [
+    ("GET", "/admin/v1/status"), ("GET", "/admin/v1/invites"), ("POST", "/admin/v1/invites"),
+    ("DELETE", "/admin/v1/invites/x"), ("GET", "/admin/v1/agents"), ("POST", "/admin/v1/agents/x/approve"),
+    ("POST", "/admin/v1/agents/x/deny"), ("POST", "/admin/v1/agents/x/revoke"), ("GET", "/admin/v1/libraries"),
+    ("POST", "/admin/v1/libraries"), ("GET", "/admin/v1/deployments"), ("POST", "/admin/v1/deployments"),
+    ("DELETE", "/admin/v1/deployments/x"), ("GET", "/admin/v1/keys"), ("POST", "/admin/v1/keys"),
+    ("DELETE", "/admin/v1/keys/x"), ("GET", "/admin/v1/audit"),
+]  # fmt: skip
+
+
+async def test_every_route_but_health_needs_a_key_and_admin_routes_an_admin_key(tmp_path: Path):
+    async with (
+        ConsoleService(settings(tmp_path)) as service,
+        client_of(tmp_path) as ask,
+        httpx2.AsyncClient(base_url=service.api_url) as http,
+    ):
+        chat = {"Authorization": f"Bearer {(await ask(lambda console: console.create_key('someone'))).secret}"}
+        assert (await http.get("/healthz")).json() == {"status": "ok"}
+        for method, path in [*ROUTES, ("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/readyz")]:
+            assert (await http.request(method, path)).status_code == 401, path
+        for method, path in ROUTES:
+            assert (await http.request(method, path, headers=chat)).status_code == 403, path
+        ready = await http.get("/readyz", headers=chat)
+        assert (ready.status_code, ready.json()) == (503, {"ready": False, "models": []})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "param"),
+    [
+        ("POST", "invites", {"uses": 0}, "uses"),
+        ("POST", "invites", {"hours": 1e9}, "hours"),
+        ("POST", "invites", {"use": 1}, None),
+        ("POST", "keys", {"name": ""}, "name"),
+        ("POST", "keys", {"name": "x", "scope": "root"}, "scope"),
+        ("POST", "libraries", {"folder": "relative"}, "folder"),
+        ("POST", "deployments", {"model": "x", "stages": 0}, "stages"),
+        ("POST", "deployments", {"model": "x", "engine": "magic"}, "engine"),
+        ("GET", "audit?limit=many", None, "limit"),
+    ],
+)
+async def test_bad_admin_bodies_are_a_400(tmp_path: Path, method, path, body, param):
+    async with ConsoleService(settings(tmp_path)) as service, httpx2.AsyncClient(base_url=service.api_url) as http:
+        headers = {"Authorization": f"Bearer {admin_key_path(tmp_path).read_text().strip()}"}
+        response = await http.request(method, f"/admin/v1/{path}", json=body, headers=headers)
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == param
+
+
+async def test_the_api_speaks_tls_of_the_fleet_when_others_may_reach_it(tmp_path: Path):
+    async with ConsoleService(settings(tmp_path, api_host="0.0.0.0")) as service:
+        assert service.api_url.startswith("https://")
+        assert "0.0.0.0" not in service.api_url
+        async with client_of(tmp_path) as ask:
+            assert (await ask(lambda console: console.status())).api_url == service.api_url
