@@ -72,6 +72,7 @@ class AgentService:
 
     async def run(self) -> None:
         """Serve until `stop`. Raises DuplicateSession; any other failure of a link is tried again."""
+        await asyncio.to_thread(self._store.discard_all_stages)
         try:
             while not self._stop.is_set():
                 started_s = asyncio.get_running_loop().time()

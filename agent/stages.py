@@ -6,6 +6,7 @@ A frame costs a header, a dictionary look-up and a write each way; everything el
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -60,10 +61,16 @@ class StageLoader:
         self._fetcher = fetcher
         self._settings = settings
         self._start_child = start_child
+        self._loads = itertools.count(1)
+
+    def folder_name(self, request: LoadStage) -> str:
+        """Name a load's own folder of links: the next load of the same stage must not meet the last one's clean-up."""
+        return f"{request.library_digest[:16]}-{request.first}-{request.last}-load{next(self._loads)}"
 
     async def load(
         self,
         request: LoadStage,
+        folder_name: str,
         *,
         on_progress: Callable[[StageProgress], None],
         on_frame: OnChildFrame,
@@ -73,7 +80,7 @@ class StageLoader:
         throttle = _Throttle(request, on_progress)
         try:
             manifest, folder = await self._fetcher.fetch_range(
-                request.library_digest, request.first, request.last, _folder_name(request), throttle.fetched
+                request.library_digest, request.first, request.last, folder_name, throttle.fetched
             )
         except (FetchDamaged, FileDamaged, ManifestBad) as error:
             raise StageLoadError("damaged", str(error)) from error
@@ -98,9 +105,9 @@ class StageLoader:
         )
         return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
 
-    async def forget(self, request: LoadStage) -> None:
-        """Delete the stage's folder of links; the files stay."""
-        await asyncio.to_thread(self._store.discard_stage, _folder_name(request))
+    async def forget(self, folder_name: str) -> None:
+        """Delete a load's folder of links; the files stay."""
+        await asyncio.to_thread(self._store.discard_stage, folder_name)
 
     def _check_memory(self, manifest: Manifest, request: LoadStage) -> None:
         needed = stage_bytes(manifest, request)
@@ -140,6 +147,8 @@ class Stages:
         self._send_frame = send_frame
         self._on_change = on_change
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._unfinished: set[asyncio.Task[None]] = set()
+        """Also those whose stage has ended and that only clean up."""
         self._live: dict[int, tuple[LoadStage, Child]] = {}
 
     def loaded(self) -> list[LoadedStage]:
@@ -156,6 +165,8 @@ class Stages:
         before = self._tasks.get(request.pipeline)
         task = asyncio.create_task(self._live_of(request, before), name=f"stage-{request.pipeline}")
         self._tasks[request.pipeline] = task
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
 
     def unload(self, pipeline: int) -> None:
         """End a pipeline's stage, or its loading. Nothing to do for one that is not here."""
@@ -165,10 +176,9 @@ class Stages:
 
     async def close(self) -> None:
         """End every stage and wait for the children."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._unfinished, return_exceptions=True)
 
     async def take(self, data: bytes) -> None:
         """Pass a STEP on to its stage. Raises FrameError for what is none; answers NACK when it cannot be done."""
@@ -196,12 +206,14 @@ class Stages:
         task = asyncio.current_task()
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         child: Child | None = None
+        folder_name = self._loader.folder_name(request)
         try:
             if before is not None:
                 before.cancel()
                 await asyncio.gather(before, return_exceptions=True)
             child = await self._loader.load(
                 request,
+                folder_name,
                 on_progress=self._say,
                 on_frame=self._send_frame,
                 on_exit=lambda cause: None if ended.done() else ended.set_result(cause),
@@ -225,8 +237,8 @@ class Stages:
                 await child.close()
             if self._tasks.get(request.pipeline) is task:
                 del self._tasks[request.pipeline]
-                await self._loader.forget(request)
             self._on_change()
+            await self._loader.forget(folder_name)
 
     def _fail(self, request: LoadStage, code: str, message: str) -> None:
         log.info("Stage %d of pipeline %d failed (%s): %s", request.stage, request.pipeline, code, message)
@@ -248,7 +260,3 @@ class _Throttle:
         self._told_s = now_s
         request = self._request
         self._on_progress(StageProgress(request.pipeline, request.epoch, request.stage, "fetch", done, total))
-
-
-def _folder_name(request: LoadStage) -> str:
-    return f"{request.library_digest[:16]}-{request.first}-{request.last}-p{request.pipeline}"

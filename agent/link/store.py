@@ -126,6 +126,11 @@ class Store:
         """Delete a stage folder; the files it linked stay in the store."""
         shutil.rmtree(self._stages / name, ignore_errors=True)
 
+    def discard_all_stages(self) -> None:
+        """Delete what a process that was killed left loaded. Only before the first stage is built."""
+        for folder in self._stages.iterdir():
+            shutil.rmtree(folder, ignore_errors=True)
+
     @staticmethod
     def _place(source: Path, target: Path) -> None:
         with contextlib.suppress(OSError):

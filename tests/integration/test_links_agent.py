@@ -97,7 +97,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
 @contextlib.asynccontextmanager
 async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings | None = None) -> AsyncIterator[Agent]:
     folder = fleet.folder / f"{name}-data"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     identity = fleet.enrol(f"{name}-data/identity")
     children = Children()
     service = AgentService(
@@ -135,6 +135,13 @@ def request_of(fleet: Fleet) -> Callable[..., LoadStage]:
 async def load(fleet: Fleet, agent: Agent, request: LoadStage) -> StageReport:
     async with asyncio.timeout(20):
         return await fleet.hub.load(agent.device_id, request)
+
+
+async def test_what_a_killed_agent_left_loaded_is_cleaned_up(fleet: Fleet) -> None:
+    left = fleet.folder / "ann-data" / "stages" / "old"
+    left.mkdir(parents=True)
+    async with running_agent(fleet):
+        assert not left.exists()
 
 
 async def test_an_agent_introduces_itself_with_what_it_has(fleet: Fleet, agent: Agent) -> None:
@@ -224,6 +231,7 @@ async def test_a_new_load_of_a_pipeline_ends_the_old_stage_first(
     await load(fleet, agent, request_of(epoch=2))
     old, new = agent.children.started
     assert (old.closed, new.closed) == (True, False)
+    await until(lambda: not Path(old.spec.folder).exists())
     assert Path(new.spec.folder, "manifest.json").exists()
 
 

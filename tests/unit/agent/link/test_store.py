@@ -92,6 +92,9 @@ def test_a_stage_folder_has_the_library_layout_and_no_copies(store: Store, tmp_p
     assert store.manifest(digest) == manifest
     store.discard_stage("stage")
     assert not folder.exists()
+    assert store.materialise(digest, units, "other").exists()
+    store.discard_all_stages()
+    assert not (tmp_path / "stages" / "other").exists()
     assert store.has(manifest.layer(1).bin.sha256)
 
 
