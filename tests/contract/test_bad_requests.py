@@ -33,10 +33,10 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
     assert set(error) == {"message", "type", "param", "code"}
     assert error["message"].endswith(".")
     assert response.headers["x-request-id"]
-    return error
+    return dict(error)
 
 
-async def test_parameters_that_would_change_the_answer_are_refused_by_name(client):
+async def test_parameters_that_would_change_the_answer_are_refused_by_name(client: httpx2.AsyncClient) -> None:
     asked: dict[str, Any] = {
         "n": 2, "tools": [{"type": "function"}], "tool_choice": "required", "functions": [{}], "logprobs": True,
         "top_logprobs": 2, "frequency_penalty": 0.5, "presence_penalty": -1, "logit_bias": {"5": 1},
@@ -50,7 +50,7 @@ async def test_parameters_that_would_change_the_answer_are_refused_by_name(clien
         assert (error["param"], error["code"]) == (name, "unsupported_parameter")
 
 
-async def test_values_that_ask_for_nothing_are_fine(client):
+async def test_values_that_ask_for_nothing_are_fine(client: httpx2.AsyncClient) -> None:
     nothing = {
         "n": 1, "tools": [], "tool_choice": "none", "logprobs": False, "top_logprobs": 0, "frequency_penalty": 0,
         "presence_penalty": 0.0, "logit_bias": {}, "response_format": {"type": "text"}, "modalities": ["text"],
@@ -60,7 +60,9 @@ async def test_values_that_ask_for_nothing_are_fine(client):
     assert (await client.post(PATH, json=BODY | nothing)).status_code == 200
 
 
-async def test_fields_nobody_knows_are_accepted_and_logged(client, caplog):
+async def test_fields_nobody_knows_are_accepted_and_logged(
+    client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "console.api.openai.requests")
     assert (await client.post(PATH, json=BODY | {"a_new_field": 1})).status_code == 200
     assert "a_new_field" in caplog.text
@@ -92,12 +94,14 @@ async def test_fields_nobody_knows_are_accepted_and_logged(client, caplog):
         ({"model": 5}, "model"),
     ],
 )
-async def test_a_wrong_value_is_a_400_naming_the_parameter(client, fields, param):
+async def test_a_wrong_value_is_a_400_naming_the_parameter(
+    client: httpx2.AsyncClient, fields: dict[str, Any], param: str | None
+) -> None:
     assert error_of(await client.post(PATH, json=BODY | fields), 400)["param"] == param
 
 
 @pytest.mark.parametrize("missing", ["model", "messages"])
-async def test_a_missing_parameter_is_named(client, missing):
+async def test_a_missing_parameter_is_named(client: httpx2.AsyncClient, missing: str) -> None:
     body = {name: value for name, value in BODY.items() if name != missing}
     assert error_of(await client.post(PATH, json=body), 400)["param"] == missing
 
@@ -107,21 +111,21 @@ async def test_a_missing_parameter_is_named(client, missing):
     [b"", b"{", b"[]", b"null", b'{"model": NaN}', b"\xff\xfe", b"[" * 100_000, b'{"model":"small"} x'],
     ids=["empty", "cut", "list", "null", "nan", "not utf-8", "deep", "trailing"],
 )
-async def test_a_body_that_is_no_json_object_is_a_400(client, body):
+async def test_a_body_that_is_no_json_object_is_a_400(client: httpx2.AsyncClient, body: Any) -> None:
     assert error_of(await client.post(PATH, content=body), 400)["code"] == "invalid_json"
 
 
-async def test_half_a_surrogate_pair_is_a_400(client):
+async def test_half_a_surrogate_pair_is_a_400(client: httpx2.AsyncClient) -> None:
     body = b'{"model":"small","messages":[{"role":"user","content":"\\ud83d"}]}'
     error_of(await client.post(PATH, content=body), 400)
 
 
-async def test_a_body_over_the_limit_is_a_413_before_it_is_read(client):
+async def test_a_body_over_the_limit_is_a_413_before_it_is_read(client: httpx2.AsyncClient) -> None:
     body = json.dumps(BODY | {"user": "x" * MAX_BODY_BYTES}).encode()
     assert error_of(await client.post(PATH, content=body), 413)["code"] == "request_too_large"
 
 
-async def test_a_body_of_unknown_length_is_cut_off_at_the_limit(client):
+async def test_a_body_of_unknown_length_is_cut_off_at_the_limit(client: httpx2.AsyncClient) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(MAX_BODY_BYTES // 65536 + 2):
             yield b" " * 65536
@@ -133,33 +137,33 @@ async def test_a_body_of_unknown_length_is_cut_off_at_the_limit(client):
     error_of(response, 413)
 
 
-async def test_a_conversation_the_template_refuses_is_a_400(client):
+async def test_a_conversation_the_template_refuses_is_a_400(client: httpx2.AsyncClient) -> None:
     body = BODY | {"messages": [{"role": "user", "content": "\x00"}]}
     assert error_of(await client.post(PATH, json=body), 400)["code"] == "invalid_prompt"
 
 
-async def test_a_path_nobody_serves_is_a_404_in_the_same_shape(client):
+async def test_a_path_nobody_serves_is_a_404_in_the_same_shape(client: httpx2.AsyncClient) -> None:
     assert error_of(await client.get("/v1/nothing"), 404)["code"] == "not_found"
     assert error_of(await client.get("/"), 404)["code"] == "not_found"
 
 
-async def test_a_wrong_method_is_a_405_in_the_same_shape(client):
+async def test_a_wrong_method_is_a_405_in_the_same_shape(client: httpx2.AsyncClient) -> None:
     response = await client.get(PATH)
     error_of(response, 405)
     assert response.headers["allow"] == "POST"
 
 
-async def test_the_client_s_own_request_id_comes_back_when_it_is_sane(client):
+async def test_the_client_s_own_request_id_comes_back_when_it_is_sane(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/v1/models", headers={"x-request-id": "mine-1"})).headers["x-request-id"] == "mine-1"
     odd = (await client.get("/v1/models", headers={"x-request-id": "a b\t<script>"})).headers["x-request-id"]
     assert odd.startswith("req_")
 
 
-async def test_an_admin_key_may_chat_too(client):
+async def test_an_admin_key_may_chat_too(client: httpx2.AsyncClient) -> None:
     headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
     assert (await client.post(PATH, json=BODY, headers=headers)).status_code == 200
 
 
-async def test_cors_is_off(client):
+async def test_cors_is_off(client: httpx2.AsyncClient) -> None:
     response = await client.options(PATH, headers={"Origin": "http://x", "Access-Control-Request-Method": "POST"})
     assert "access-control-allow-origin" not in response.headers

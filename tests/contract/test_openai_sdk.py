@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import openai
 import pytest
@@ -28,11 +29,11 @@ async def client(model: ScriptedModel) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
-async def ask(client: openai.AsyncOpenAI, **parameters):
+async def ask(client: openai.AsyncOpenAI, **parameters: Any) -> Any:
     return await client.chat.completions.create(**{"model": "small", "messages": HELLO, **parameters})
 
 
-async def test_a_whole_answer_has_text_reason_usage_and_timings(client):
+async def test_a_whole_answer_has_text_reason_usage_and_timings(client: openai.AsyncOpenAI) -> None:
     answer = await ask(client)
     assert answer.choices[0].message.content == "Good day"
     assert answer.choices[0].message.role == "assistant"
@@ -42,7 +43,7 @@ async def test_a_whole_answer_has_text_reason_usage_and_timings(client):
     assert answer._request_id
 
 
-async def test_a_stream_joins_to_the_same_text(client):
+async def test_a_stream_joins_to_the_same_text(client: openai.AsyncOpenAI) -> None:
     chunks = [chunk async for chunk in await ask(client, stream=True)]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Good day"
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -51,7 +52,7 @@ async def test_a_stream_joins_to_the_same_text(client):
     assert all(chunk.usage is None for chunk in chunks)
 
 
-async def test_usage_comes_in_one_more_chunk_when_asked(client):
+async def test_usage_comes_in_one_more_chunk_when_asked(client: openai.AsyncOpenAI) -> None:
     stream = await ask(client, stream=True, stream_options={"include_usage": True})
     chunks = [chunk async for chunk in stream]
     assert [chunk.usage is None for chunk in chunks] == [True] * 4 + [False]
@@ -60,7 +61,7 @@ async def test_usage_comes_in_one_more_chunk_when_asked(client):
     assert chunks[-1].model_extra["timings"]["total_ms"] == 20.0
 
 
-async def test_parameters_reach_the_generator(client, model):
+async def test_parameters_reach_the_generator(client: openai.AsyncOpenAI, model: ScriptedModel) -> None:
     await ask(
         client, temperature=0.5, top_p=0.9, seed=-1, stop=["a", "b"], max_tokens=3, max_completion_tokens=4,
         extra_body={"top_k": 40, "min_p": 0.1, "ignore_eos": True},
@@ -73,7 +74,9 @@ async def test_parameters_reach_the_generator(client, model):
     assert request.key_id == CHAT_KEY[:4]
 
 
-async def test_the_defaults_are_temperature_one_a_random_seed_and_all_the_room_there_is(client, model):
+async def test_the_defaults_are_temperature_one_a_random_seed_and_all_the_room_there_is(
+    client: openai.AsyncOpenAI, model: ScriptedModel
+) -> None:
     await ask(client)
     await ask(client)
     first, second = model.requests
@@ -82,14 +85,14 @@ async def test_the_defaults_are_temperature_one_a_random_seed_and_all_the_room_t
     assert first.max_tokens == model.context_tokens - len("Hello")
 
 
-async def test_developer_is_system_and_text_parts_are_joined(client, model):
+async def test_developer_is_system_and_text_parts_are_joined(client: openai.AsyncOpenAI, model: ScriptedModel) -> None:
     parts = [{"type": "text", "text": "He"}, {"type": "text", "text": "llo"}]
     messages = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": parts}]
     await ask(client, messages=messages)
     assert model.messages == [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"}]
 
 
-async def test_models_are_listed_and_found_by_id(client):
+async def test_models_are_listed_and_found_by_id(client: openai.AsyncOpenAI) -> None:
     listed = [item async for item in client.models.list()]
     assert [(item.id, item.object, item.created, item.owned_by) for item in listed] == [
         ("small", "model", 1_700_000_000, "fallow")
@@ -100,27 +103,27 @@ async def test_models_are_listed_and_found_by_id(client):
     assert caught.value.code == "model_not_found"
 
 
-async def test_an_unknown_model_is_404_with_our_code(client):
+async def test_an_unknown_model_is_404_with_our_code(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         await ask(client, model="other")
     assert caught.value.code == "model_not_found"
     assert caught.value.param == "model"
 
 
-async def test_a_model_being_loaded_is_503_with_retry_after(client):
+async def test_a_model_being_loaded_is_503_with_retry_after(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.InternalServerError) as caught:
         await ask(client, model="loading")
     assert caught.value.status_code == 503
     assert caught.value.response.headers["retry-after"] == "7"
 
 
-async def test_a_wrong_key_is_an_authentication_error(client):
+async def test_a_wrong_key_is_an_authentication_error(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.AuthenticationError) as caught:
         await ask(client.with_options(api_key="wrong"))
     assert caught.value.code == "invalid_api_key"
 
 
-async def test_a_prompt_longer_than_the_context_is_a_clear_400(client):
+async def test_a_prompt_longer_than_the_context_is_a_clear_400(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         await ask(client, messages=[{"role": "user", "content": "x" * 100}])
     assert caught.value.code == "context_length_exceeded"
@@ -128,7 +131,9 @@ async def test_a_prompt_longer_than_the_context_is_a_clear_400(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_overload_before_the_first_byte_is_429_with_retry_after(client, model, stream):
+async def test_overload_before_the_first_byte_is_429_with_retry_after(
+    client: openai.AsyncOpenAI, model: ScriptedModel, stream: bool
+) -> None:
     model.script = [Failed("overloaded", "Too many ask at once; try again soon.")]
     with pytest.raises(openai.RateLimitError) as caught:
         await ask(client, stream=stream)
@@ -137,7 +142,9 @@ async def test_overload_before_the_first_byte_is_429_with_retry_after(client, mo
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_failure_no_retry_can_help_says_so(client, model, stream):
+async def test_a_failure_no_retry_can_help_says_so(
+    client: openai.AsyncOpenAI, model: ScriptedModel, stream: bool
+) -> None:
     model.script = [Failed("stage_failed", "The engine failed; see the console.", retryable=False)]
     with pytest.raises(openai.InternalServerError) as caught:
         await ask(client.with_options(max_retries=2), stream=stream)
@@ -145,7 +152,9 @@ async def test_a_failure_no_retry_can_help_says_so(client, model, stream):
     assert len(model.requests) == 1
 
 
-async def test_a_stage_lost_mid_stream_raises_and_is_never_a_short_answer(client, model):
+async def test_a_stage_lost_mid_stream_raises_and_is_never_a_short_answer(
+    client: openai.AsyncOpenAI, model: ScriptedModel
+) -> None:
     model.script = [Text("Good", [1]), Failed("stage_lost", "A PC left; send the request again.")]
     stream = await ask(client, stream=True)
     chunks = aiter(stream)
@@ -156,14 +165,14 @@ async def test_a_stage_lost_mid_stream_raises_and_is_never_a_short_answer(client
     assert caught.value.code == "stage_lost"
 
 
-async def test_a_stage_lost_in_a_whole_answer_is_503(client, model):
+async def test_a_stage_lost_in_a_whole_answer_is_503(client: openai.AsyncOpenAI, model: ScriptedModel) -> None:
     model.script = [Text("Good", [1]), Failed("stage_lost", "A PC left; send the request again.")]
     with pytest.raises(openai.InternalServerError) as caught:
         await ask(client)
     assert caught.value.code == "stage_lost"
 
 
-async def test_closing_a_stream_cancels_the_generation(client, model):
+async def test_closing_a_stream_cancels_the_generation(client: openai.AsyncOpenAI, model: ScriptedModel) -> None:
     model.script = [Text("Good", [1]), asyncio.Event(), finished()]
     stream = await ask(client, stream=True)
     async for chunk in stream:
@@ -174,7 +183,9 @@ async def test_closing_a_stream_cancels_the_generation(client, model):
     await asyncio.wait_for(model.closed.wait(), 5)
 
 
-async def test_cancelling_a_whole_answer_cancels_the_generation(client, model):
+async def test_cancelling_a_whole_answer_cancels_the_generation(
+    client: openai.AsyncOpenAI, model: ScriptedModel
+) -> None:
     model.script = [Text("Good", [1]), asyncio.Event(), finished()]
     asking = asyncio.create_task(ask(client))
     while not model.requests:

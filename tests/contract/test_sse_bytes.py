@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -11,7 +12,9 @@ import pytest
 
 from console.api.openai import routes
 from console.api.openai.answers import StreamedAnswer
-from console.pipeline.types import Failed, Text
+from console.api.openai.responses import ChunkWriter
+from console.pipeline.types import Event, Failed, Text
+from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, says, serving
 
 BODY = {"model": "small", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
@@ -29,10 +32,10 @@ async def stream(model: ScriptedModel, **fields: Any) -> tuple[httpx2.Response, 
 def chunk(event: str) -> dict[str, Any]:
     assert event.startswith("data: ")
     assert "\n" not in event
-    return json.loads(event.removeprefix("data: "))
+    return dict(json.loads(event.removeprefix("data: ")))
 
 
-async def test_a_stream_opens_with_the_role_then_only_text_then_the_reason_then_done():
+async def test_a_stream_opens_with_the_role_then_only_text_then_the_reason_then_done() -> None:
     _, events = await stream(ScriptedModel(says("a", "b")))
     assert events[-1] == "data: [DONE]"
     choices = [chunk(event)["choices"] for event in events[:-1]]
@@ -45,7 +48,7 @@ async def test_a_stream_opens_with_the_role_then_only_text_then_the_reason_then_
     assert [choice[0]["finish_reason"] for choice in choices] == [None, None, None, "stop"]
 
 
-async def test_identity_is_the_same_on_all_chunks_and_nulls_are_written_out():
+async def test_identity_is_the_same_on_all_chunks_and_nulls_are_written_out() -> None:
     _, events = await stream(ScriptedModel(says("a")))
     chunks = [chunk(event) for event in events[:-1]]
     assert len({(item["id"], item["created"], item["model"], item["object"]) for item in chunks}) == 1
@@ -54,13 +57,13 @@ async def test_identity_is_the_same_on_all_chunks_and_nulls_are_written_out():
     assert all(item["choices"][0]["logprobs"] is None for item in chunks)
 
 
-async def test_usage_is_sent_only_when_asked():
+async def test_usage_is_sent_only_when_asked() -> None:
     _, events = await stream(ScriptedModel(says("a")))
     assert not any("usage" in chunk(event) for event in events[:-1])
     assert chunk(events[-2])["timings"]["total_ms"] == 20.0
 
 
-async def test_with_usage_every_chunk_has_the_field_and_the_last_one_has_no_choices():
+async def test_with_usage_every_chunk_has_the_field_and_the_last_one_has_no_choices() -> None:
     _, events = await stream(ScriptedModel(says("a")), stream_options={"include_usage": True})
     chunks = [chunk(event) for event in events[:-1]]
     assert [item["usage"] for item in chunks[:-1]] == [None] * (len(chunks) - 1)
@@ -74,17 +77,17 @@ async def test_with_usage_every_chunk_has_the_field_and_the_last_one_has_no_choi
     assert chunks[-1]["timings"] == {"queue_ms": 0.5, "first_token_ms": 10.0, "total_ms": 20.0}
 
 
-async def test_the_reason_length_is_told():
+async def test_the_reason_length_is_told() -> None:
     _, events = await stream(ScriptedModel([Text("a", [1]), finished(reason="length")]))
     assert chunk(events[-2])["choices"][0]["finish_reason"] == "length"
 
 
-async def test_an_answer_without_text_is_still_a_whole_stream():
+async def test_an_answer_without_text_is_still_a_whole_stream() -> None:
     _, events = await stream(ScriptedModel([finished(completion=1)]))
     assert [chunk(event)["choices"][0]["delta"] for event in events[:-1]] == [{"role": "assistant", "content": ""}, {}]
 
 
-async def test_an_error_after_the_first_byte_is_one_event_and_then_the_end():
+async def test_an_error_after_the_first_byte_is_one_event_and_then_the_end() -> None:
     failed = Failed("stage_lost", "A PC left; send the request again.")
     response, events = await stream(ScriptedModel([Text("a", [1]), failed]))
     assert response.status_code == 200
@@ -99,7 +102,7 @@ async def test_an_error_after_the_first_byte_is_one_event_and_then_the_end():
     assert "[DONE]" not in response.text
 
 
-async def test_an_error_before_the_first_byte_is_an_http_status():
+async def test_an_error_before_the_first_byte_is_an_http_status() -> None:
     response, events = await stream(ScriptedModel([Failed("not_ready", "No stage is loaded.")]))
     assert response.status_code == 503
     assert events == []
@@ -109,14 +112,14 @@ async def test_an_error_before_the_first_byte_is_an_http_status():
     assert response.json()["error"]["code"] == "not_ready"
 
 
-async def test_an_unexpected_error_mid_stream_tells_the_client_without_the_cause(expected_logs):
+async def test_an_unexpected_error_mid_stream_tells_the_client_without_the_cause(expected_logs: ExpectLogs) -> None:
     expected_logs("console.api.openai.answers")
     _, events = await stream(ScriptedModel([Text("a", [1]), RuntimeError("secret detail")]))
     assert chunk(events[-1])["error"]["code"] == "internal_error"
     assert "secret" not in events[-1]
 
 
-async def test_an_unexpected_error_before_the_first_byte_is_a_500_in_the_same_shape(expected_logs):
+async def test_an_unexpected_error_before_the_first_byte_is_a_500_in_the_same_shape(expected_logs: ExpectLogs) -> None:
     expected_logs("console.api.app")
     response, _ = await stream(ScriptedModel([RuntimeError("secret detail")]))
     assert response.status_code == 500
@@ -125,7 +128,7 @@ async def test_an_unexpected_error_before_the_first_byte_is_a_500_in_the_same_sh
     assert "secret" not in response.text
 
 
-async def test_headers_say_event_stream_without_caching_or_buffering():
+async def test_headers_say_event_stream_without_caching_or_buffering() -> None:
     response, _ = await stream(ScriptedModel(says("a")))
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert response.headers["cache-control"] == "no-cache"
@@ -134,12 +137,12 @@ async def test_headers_say_event_stream_without_caching_or_buffering():
     assert "access-control-allow-origin" not in response.headers
 
 
-async def test_silence_is_filled_with_comments(monkeypatch):
+async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = asyncio.Event()
     model = ScriptedModel([gate, *says("late")])
 
     class Impatient(StreamedAnswer):
-        def __init__(self, events, writer):
+        def __init__(self, events: AsyncIterator[Event], writer: ChunkWriter) -> None:
             super().__init__(events, writer, keep_alive_s=0.01)
 
     monkeypatch.setattr(routes, "StreamedAnswer", Impatient)
@@ -158,14 +161,14 @@ async def test_silence_is_filled_with_comments(monkeypatch):
     assert '"late"' in rest
 
 
-async def test_text_is_utf_8_and_quotes_and_newlines_are_escaped():
+async def test_text_is_utf_8_and_quotes_and_newlines_are_escaped() -> None:
     text = 'Grüße 😀 "x"\n\ndata: {}'
     response, events = await stream(ScriptedModel(says(text)))
     assert chunk(events[1])["choices"][0]["delta"]["content"] == text
     assert "😀".encode() in response.content
 
 
-async def test_a_slow_reader_does_not_hold_up_another_stream():
+async def test_a_slow_reader_does_not_hold_up_another_stream() -> None:
     many = ScriptedModel(says(*["x" * 10_000] * 3000), model_id="many")
     small = ScriptedModel(says("quick"))
     headers = {"Authorization": f"Bearer {CHAT_KEY}"}
@@ -181,7 +184,7 @@ async def test_a_slow_reader_does_not_hold_up_another_stream():
         await asyncio.wait_for(many.closed.wait(), 5)
 
 
-async def test_a_client_that_hangs_up_mid_stream_closes_the_generation():
+async def test_a_client_that_hangs_up_mid_stream_closes_the_generation() -> None:
     model = ScriptedModel([Text("a", [1]), asyncio.Event(), finished()])
     async with serving(chat_app(model)) as url:
         host, _, port = url.removeprefix("http://").partition(":")
@@ -198,7 +201,7 @@ async def test_a_client_that_hangs_up_mid_stream_closes_the_generation():
 
 
 @pytest.mark.parametrize("header", ["Basic abc", "Bearer", "Bearer wrong", "bearer-chat-secret", ""])
-async def test_without_a_live_key_nothing_is_answered(header):
+async def test_without_a_live_key_nothing_is_answered(header: str) -> None:
     model = ScriptedModel(says("a"))
     async with serving(chat_app(model)) as url, httpx2.AsyncClient(base_url=url) as client:
         response = await client.post("/v1/chat/completions", json=BODY, headers={"Authorization": header})

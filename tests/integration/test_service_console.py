@@ -26,6 +26,7 @@ from console.errors import (
     ServiceUnreachable,
 )
 from console.service import ConsoleService, ServiceSettings
+from tests.conftest import ExpectLogs
 from tests.support.played import make_chat_library
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ async def client_of(folder: Path) -> AsyncIterator[Callable[..., Any]]:
         await asyncio.to_thread(client.close)
 
 
-async def test_the_service_says_where_it_is_and_leaves_nothing(tmp_path: Path):
+async def test_the_service_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "console"
     async with ConsoleService(settings(folder)) as service:
         said = msgspec.json.decode(service_file_path(folder).read_bytes(), type=ServiceFile)
@@ -64,7 +65,7 @@ async def test_the_service_says_where_it_is_and_leaves_nothing(tmp_path: Path):
         AdminClient.for_data_folder(folder)
 
 
-async def test_a_second_console_on_the_same_folder_is_refused_and_the_first_goes_on(tmp_path: Path):
+async def test_a_second_console_on_the_same_folder_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     async with ConsoleService(settings(tmp_path)):
         with pytest.raises(DataFolderBusy):
             await ConsoleService(settings(tmp_path)).start()
@@ -72,7 +73,7 @@ async def test_a_second_console_on_the_same_folder_is_refused_and_the_first_goes
             await ask(lambda console: console.status())
 
 
-async def test_a_restart_keeps_fleet_keys_and_libraries(tmp_path: Path):
+async def test_a_restart_keeps_fleet_keys_and_libraries(tmp_path: Path) -> None:
     folder, library = tmp_path / "console", tmp_path / "library"
     make_chat_library(library)
     async with ConsoleService(settings(folder)), client_of(folder) as ask:
@@ -88,7 +89,7 @@ async def test_a_restart_keeps_fleet_keys_and_libraries(tmp_path: Path):
     assert invite.ca_spki_sha256 == again.ca_spki_sha256
 
 
-async def test_a_lost_admin_key_is_replaced_and_the_old_one_is_dead(tmp_path: Path):
+async def test_a_lost_admin_key_is_replaced_and_the_old_one_is_dead(tmp_path: Path) -> None:
     async with ConsoleService(settings(tmp_path)):
         old = admin_key_path(tmp_path).read_text().strip()
     admin_key_path(tmp_path).unlink()
@@ -97,7 +98,7 @@ async def test_a_lost_admin_key_is_replaced_and_the_old_one_is_dead(tmp_path: Pa
         assert response.status_code == 401
 
 
-async def test_a_taken_port_is_a_sentence_and_the_folder_is_free_again(tmp_path: Path):
+async def test_a_taken_port_is_a_sentence_and_the_folder_is_free_again(tmp_path: Path) -> None:
     async with ConsoleService(settings(tmp_path / "a")) as first:
         port = int(first.api_url.rpartition(":")[2])
         with pytest.raises(PortUnavailable, match=r"--api-port"):
@@ -106,13 +107,13 @@ async def test_a_taken_port_is_a_sentence_and_the_folder_is_free_again(tmp_path:
         pass
 
 
-async def test_a_damaged_registry_is_a_sentence(tmp_path: Path):
+async def test_a_damaged_registry_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "registry.sqlite").write_bytes(b"this is no database" * 100)
     with pytest.raises(DataFolderUnusable):
         await ConsoleService(settings(tmp_path)).start()
 
 
-async def test_invites_agents_keys_and_the_audit_log_through_the_client(tmp_path: Path):
+async def test_invites_agents_keys_and_the_audit_log_through_the_client(tmp_path: Path) -> None:
     async with ConsoleService(settings(tmp_path)) as service, client_of(tmp_path) as ask:
         made = await ask(lambda console: console.create_invite(uses=3, hours=2, auto_approve=True, hint="floor 2"))
         invite = decode_invite(made.text)
@@ -135,7 +136,7 @@ async def test_invites_agents_keys_and_the_audit_log_through_the_client(tmp_path
         }
 
 
-async def test_libraries_are_checked_when_they_are_added(tmp_path: Path):
+async def test_libraries_are_checked_when_they_are_added(tmp_path: Path) -> None:
     library = tmp_path / "library"
     make_chat_library(library)
     (library / "units" / "001.bin").write_bytes(b"torn")
@@ -147,7 +148,7 @@ async def test_libraries_are_checked_when_they_are_added(tmp_path: Path):
         assert await ask(lambda console: console.libraries()) == []
 
 
-async def test_a_library_that_broke_since_is_shown_with_its_problem(tmp_path: Path, expected_logs):
+async def test_a_library_that_broke_since_is_shown_with_its_problem(tmp_path: Path, expected_logs: ExpectLogs) -> None:
     expected_logs("console.libraries")
     folder, library = tmp_path / "console", tmp_path / "library"
     make_chat_library(library)
@@ -161,7 +162,7 @@ async def test_a_library_that_broke_since_is_shown_with_its_problem(tmp_path: Pa
             await ask(lambda console: list(console.deploy(wire.DeployRequest("small"))))
 
 
-async def test_a_deployment_nobody_can_hold_ends_in_broken(tmp_path: Path):
+async def test_a_deployment_nobody_can_hold_ends_in_broken(tmp_path: Path) -> None:
     library = tmp_path / "library"
     make_chat_library(library)
     async with ConsoleService(settings(tmp_path / "console")), client_of(tmp_path / "console") as ask:
@@ -182,7 +183,7 @@ ROUTES = [
 ]  # fmt: skip
 
 
-async def test_every_route_but_health_needs_a_key_and_admin_routes_an_admin_key(tmp_path: Path):
+async def test_every_route_but_health_needs_a_key_and_admin_routes_an_admin_key(tmp_path: Path) -> None:
     async with (
         ConsoleService(settings(tmp_path)) as service,
         client_of(tmp_path) as ask,
@@ -212,7 +213,7 @@ async def test_every_route_but_health_needs_a_key_and_admin_routes_an_admin_key(
         ("GET", "audit?limit=many", None, "limit"),
     ],
 )
-async def test_bad_admin_bodies_are_a_400(tmp_path: Path, method, path, body, param):
+async def test_bad_admin_bodies_are_a_400(tmp_path: Path, method: str, path: str, body: Any, param: str | None) -> None:
     async with ConsoleService(settings(tmp_path)) as service, httpx2.AsyncClient(base_url=service.api_url) as http:
         headers = {"Authorization": f"Bearer {admin_key_path(tmp_path).read_text().strip()}"}
         response = await http.request(method, f"/admin/v1/{path}", json=body, headers=headers)
@@ -220,7 +221,7 @@ async def test_bad_admin_bodies_are_a_400(tmp_path: Path, method, path, body, pa
         assert response.json()["error"]["param"] == param
 
 
-async def test_the_api_speaks_tls_of_the_fleet_when_others_may_reach_it(tmp_path: Path):
+async def test_the_api_speaks_tls_of_the_fleet_when_others_may_reach_it(tmp_path: Path) -> None:
     async with ConsoleService(settings(tmp_path, api_host="0.0.0.0")) as service:
         assert service.api_url.startswith("https://")
         assert "0.0.0.0" not in service.api_url

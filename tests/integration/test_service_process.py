@@ -77,7 +77,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert code == 0
 
 
-def test_the_command_line_from_invite_to_status(running: Path, tmp_path: Path, run: Run):
+def test_the_command_line_from_invite_to_status(running: Path, tmp_path: Path, run: Run) -> None:
     make_chat_library(tmp_path / "library")
     invite = run("invite", "--data", running, "--uses", "2")
     assert invite.stdout.startswith("fallow1.")
@@ -109,7 +109,9 @@ def test_the_command_line_from_invite_to_status(running: Path, tmp_path: Path, r
         (["models", "--add", "/nowhere"], 1, "no finished layer library"),
     ],
 )
-def test_a_refusal_is_one_sentence_and_exit_code_1(running: Path, run: Run, arguments, code, sentence):
+def test_a_refusal_is_one_sentence_and_exit_code_1(
+    running: Path, run: Run, arguments: list[str], code: int, sentence: str
+) -> None:
     done = run(*arguments, "--data", running)
     assert done.returncode == code
     assert sentence in done.stderr
@@ -117,18 +119,18 @@ def test_a_refusal_is_one_sentence_and_exit_code_1(running: Path, run: Run, argu
     assert "Traceback" not in done.stderr
 
 
-def test_without_a_service_the_exit_code_is_3(tmp_path: Path, run: Run):
+def test_without_a_service_the_exit_code_is_3(tmp_path: Path, run: Run) -> None:
     done = run("status", "--data", tmp_path)
     assert done.returncode == 3
     assert "fallow-console serve" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["fly"], ["deploy"], ["key"], ["invite", "--uses", "many"]])
-def test_wrong_usage_is_exit_code_2(run: Run, arguments):
+def test_wrong_usage_is_exit_code_2(run: Run, arguments: list[str]) -> None:
     assert run(*arguments).returncode == 2
 
 
-def test_an_interrupt_ends_the_service_well_and_quickly(tmp_path: Path):
+def test_an_interrupt_ends_the_service_well_and_quickly(tmp_path: Path) -> None:
     process = start(tmp_path)
     started = time.monotonic()
     code, log = stop(process, signal.SIGINT)
@@ -137,7 +139,7 @@ def test_an_interrupt_ends_the_service_well_and_quickly(tmp_path: Path):
     assert "Traceback" not in log
 
 
-def test_a_killed_service_leaves_no_lock_and_its_client_says_so(tmp_path: Path, run: Run):
+def test_a_killed_service_leaves_no_lock_and_its_client_says_so(tmp_path: Path, run: Run) -> None:
     process = start(tmp_path)
     process.kill()
     process.communicate(timeout=10)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from console.libraries import LibraryShelf
 from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Text
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
+from tests.conftest import ExpectLogs
 from tests.support.fleet import Fleet, running_fleet
 from tests.support.played import make_chat_library, playing
 
@@ -38,13 +40,13 @@ async def deploying(fleet: Fleet, registry: Registry) -> AsyncIterator[Deploymen
 
 
 @pytest.fixture
-def registry(tmp_path: Path):
+def registry(tmp_path: Path) -> Iterator[Registry]:
     with Registry.open(tmp_path / "registry.sqlite") as registry:
         yield registry
 
 
 @pytest.fixture
-async def fleet(tmp_path: Path):
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     async with running_fleet(tmp_path / "fleet") as fleet:
         yield fleet
 
@@ -57,7 +59,7 @@ async def library(tmp_path: Path, registry: Registry, fleet: Fleet) -> Path:
     return folder
 
 
-def request(**fields) -> wire.DeployRequest:
+def request(**fields: Any) -> wire.DeployRequest:
     return wire.DeployRequest(**{"model": "small", "stages": 2, "context": 256, "streams": 2, **fields})
 
 
@@ -79,7 +81,7 @@ async def until(deployments: Deployments, state: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_deployment_plans_loads_probes_and_answers(fleet, registry, library):
+async def test_a_deployment_plans_loads_probes_and_answers(fleet: Fleet, registry: Registry, library: Path) -> None:
     async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
         events = await all_events(deployments, request())
         assert isinstance(events[0], wire.Planned)
@@ -95,7 +97,9 @@ async def test_a_deployment_plans_loads_probes_and_answers(fleet, registry, libr
         assert [model.model_id for model in deployments.served()] == ["small"]
 
 
-async def test_a_pc_that_cannot_load_is_named_and_everything_is_taken_back(fleet, registry, library):
+async def test_a_pc_that_cannot_load_is_named_and_everything_is_taken_back(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
     async with (
         playing(fleet, "good") as good,
         playing(fleet, "bad", fails="memory"),
@@ -115,7 +119,9 @@ async def test_a_pc_that_cannot_load_is_named_and_everything_is_taken_back(fleet
             deployments.generator("small")
 
 
-async def test_stages_with_different_runtimes_are_refused_by_name(fleet, registry, library):
+async def test_stages_with_different_runtimes_are_refused_by_name(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
     async with (
         playing(fleet, "new"),
         playing(fleet, "old", report={"openvino": "2025.1"}),
@@ -127,7 +133,9 @@ async def test_stages_with_different_runtimes_are_refused_by_name(fleet, registr
         assert "2025.1" in broken.message
 
 
-async def test_a_fleet_too_small_is_refused_with_the_planner_s_sentence(fleet, registry, library):
+async def test_a_fleet_too_small_is_refused_with_the_planner_s_sentence(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
     async with playing(fleet, "only"), deploying(fleet, registry) as deployments:
         broken = (await all_events(deployments, request()))[-1]
         assert isinstance(broken, wire.Broken)
@@ -142,14 +150,16 @@ async def test_a_fleet_too_small_is_refused_with_the_planner_s_sentence(fleet, r
         ({"devices": ["nobody"]}, "No device has the id"),
     ],
 )
-async def test_what_is_unknown_is_refused_before_anything_starts(fleet, registry, library, fields, sentence):
+async def test_what_is_unknown_is_refused_before_anything_starts(
+    fleet: Fleet, registry: Registry, library: Path, fields: dict[str, Any], sentence: str
+) -> None:
     async with deploying(fleet, registry) as deployments:
         with pytest.raises(DeployRefused, match=sentence):
             deployments.deploy(request(**fields), CONSOLE)
         assert deployments.views() == []
 
 
-async def test_more_context_than_the_model_has_is_refused(fleet, registry, library):
+async def test_more_context_than_the_model_has_is_refused(fleet: Fleet, registry: Registry, library: Path) -> None:
     async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
         broken = (await all_events(deployments, request(context=1024)))[-1]
         assert isinstance(broken, wire.Broken)
@@ -157,8 +167,8 @@ async def test_more_context_than_the_model_has_is_refused(fleet, registry, libra
 
 
 async def test_a_pc_that_leaves_ends_its_streams_and_the_model_comes_back_with_it(
-    fleet, registry, library, expected_logs
-):
+    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
+) -> None:
     expected_logs(COORDINATOR)
     async with playing(fleet, "a"), deploying(fleet, registry) as deployments:
         async with playing(fleet, "b") as leaving:
@@ -180,7 +190,9 @@ async def test_a_pc_that_leaves_ends_its_streams_and_the_model_comes_back_with_i
             assert deployments.views()[0].epoch == 2
 
 
-async def test_a_stage_that_dies_is_loaded_again(fleet, registry, library, expected_logs):
+async def test_a_stage_that_dies_is_loaded_again(
+    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
+) -> None:
     expected_logs(COORDINATOR)
     async with playing(fleet, "a"), playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
         await all_events(deployments, request())
@@ -192,7 +204,9 @@ async def test_a_stage_that_dies_is_loaded_again(fleet, registry, library, expec
         assert b.loads[1].epoch == 2
 
 
-async def test_a_restarted_console_waits_for_its_pcs_and_serves_again(fleet, registry, library, expected_logs):
+async def test_a_restarted_console_waits_for_its_pcs_and_serves_again(
+    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
+) -> None:
     expected_logs(COORDINATOR, "b left")  # at the end the PCs go before the console does
     async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
         await all_events(deployments, request())
@@ -207,7 +221,7 @@ async def test_a_restarted_console_waits_for_its_pcs_and_serves_again(fleet, reg
             assert isinstance((await ask(deployments))[-1], Finished)
 
 
-async def test_deploying_again_takes_the_former_one_down(fleet, registry, library):
+async def test_deploying_again_takes_the_former_one_down(fleet: Fleet, registry: Registry, library: Path) -> None:
     async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
         await all_events(deployments, request())
         await all_events(deployments, request(stages=1))
@@ -218,7 +232,9 @@ async def test_deploying_again_takes_the_former_one_down(fleet, registry, librar
         assert b.unloads
 
 
-async def test_undeploying_ends_the_streams_and_forgets_the_model(fleet, registry, library, expected_logs):
+async def test_undeploying_ends_the_streams_and_forgets_the_model(
+    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
+) -> None:
     expected_logs(COORDINATOR, required=False)
     async with playing(fleet, "a") as a, playing(fleet, "b"), deploying(fleet, registry) as deployments:
         await all_events(deployments, request())
@@ -235,7 +251,9 @@ async def test_undeploying_ends_the_streams_and_forgets_the_model(fleet, registr
             await deployments.undeploy("small", CONSOLE)
 
 
-async def test_a_second_rollout_of_a_model_is_refused_while_one_runs(fleet, registry, library):
+async def test_a_second_rollout_of_a_model_is_refused_while_one_runs(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
     async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
         first = deployments.deploy(request(), CONSOLE)
         with pytest.raises(DeployRefused, match="already"):
