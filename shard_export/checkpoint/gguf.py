@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from shard_export.checkpoint.source import Checkpoint
 from shard_export.library.errors import CheckpointTorn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import torch
@@ -24,15 +26,13 @@ class GgufCheckpoint(Checkpoint):
     """The file is memory-mapped; each tensor is dequantized to float32 when asked for."""
 
     def __init__(self, path: Path) -> None:
-        from gguf import GGUFReader
-
         self.path = path
         self.revision = ""
         with path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
                 raise CheckpointTorn(f"{path} is not a GGUF file; download it again.")
         try:
-            self._reader: Any = GGUFReader(str(path))
+            self._reader: Any = _open_reader(path)
         except (ValueError, IndexError, KeyError, OverflowError, OSError, UnicodeDecodeError) as error:
             raise CheckpointTorn(f"{path} is not a whole GGUF file ({error}); download it again.") from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
@@ -45,7 +45,10 @@ class GgufCheckpoint(Checkpoint):
         from transformers import AutoConfig
 
         try:
-            return AutoConfig.from_pretrained(str(self.path.parent), gguf_file=self.path.name, local_files_only=True)
+            with self._shared_reader():
+                return AutoConfig.from_pretrained(
+                    str(self.path.parent), gguf_file=self.path.name, local_files_only=True
+                )
         except (ValueError, KeyError, NotImplementedError) as error:
             raise unknown_family(self._architecture or "unnamed") from error
 
@@ -53,7 +56,10 @@ class GgufCheckpoint(Checkpoint):
         from transformers import AutoTokenizer
 
         try:
-            return AutoTokenizer.from_pretrained(str(self.path.parent), gguf_file=self.path.name, local_files_only=True)
+            with self._shared_reader():
+                return AutoTokenizer.from_pretrained(
+                    str(self.path.parent), gguf_file=self.path.name, local_files_only=True
+                )
         except Exception as error:
             raise CheckpointTorn(f"The tokenizer inside {self.path} cannot be read ({error}).") from error
 
@@ -97,6 +103,18 @@ class GgufCheckpoint(Checkpoint):
         self._tensors = {}
         self._reader = None
 
+    @contextlib.contextmanager
+    def _shared_reader(self) -> Iterator[None]:
+        """Let transformers use the reader we have: it would index the file once for the config and twice more."""
+        import gguf
+
+        original = gguf.GGUFReader
+        gguf.GGUFReader = lambda _path: self._reader
+        try:
+            yield
+        finally:
+            gguf.GGUFReader = original
+
     def _dequantized(self, stored: str) -> Any:
         import numpy as np
         from gguf import dequantize
@@ -107,3 +125,20 @@ class GgufCheckpoint(Checkpoint):
     def _text(self, key: str) -> str:
         field = self._reader.fields.get(key)
         return str(field.contents()) if field is not None else ""
+
+
+def _open_reader(path: Path) -> Any:
+    import numpy as np
+    from gguf import GGUFReader
+
+    class Reader(GGUFReader):  # type: ignore[misc]  # gguf is not followed by mypy
+        """The library's reader on a plain view of its memory map, which numpy slices ten times faster."""
+
+        data: Any
+
+        def _get(self, *arguments: Any, **options: Any) -> Any:
+            if type(self.data) is np.memmap:
+                self.data = self.data.view(np.ndarray)
+            return super()._get(*arguments, **options)
+
+    return Reader(str(path))
