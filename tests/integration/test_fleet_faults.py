@@ -33,6 +33,7 @@ def fleet(tmp_path: Path, smollm2_library: Path) -> Iterator[LoopbackFleet]:
 def stream_lines(fleet: LoopbackFleet, lines: list[str], started: threading.Event) -> None:
     """Read a streamed answer line by line; `started` is set at the first piece of text."""
     body = {
+        "model": fleet.model,
         "messages": [{"role": "user", "content": "Count slowly."}],
         "max_tokens": 1500,
         "stream": True,
@@ -42,6 +43,7 @@ def stream_lines(fleet: LoopbackFleet, lines: list[str], started: threading.Even
     with httpx2.stream(
         "POST", f"{fleet.api_url}/v1/chat/completions", json=body, headers=headers, timeout=60, trust_env=False
     ) as response:
+        assert response.status_code == 200, response.read()
         for line in response.iter_lines():
             if line.startswith("data:"):
                 lines.append(line.removeprefix("data:").strip())
