@@ -13,13 +13,15 @@ from rich.table import Table
 from console.api.admin import types as wire
 from console.registry.records import ApiKey
 
+PROSE = frozenset({"note", "problem", "folder"})
+
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Build a plain table; every cell is text as it is, never markup."""
     shown = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        # Ids are there to be copied, so they are never broken.
-        shown.add_column(column, overflow="fold", no_wrap=column == "id")
+        # Ids and codes are there to be copied and compared, so only prose is broken.
+        shown.add_column(column, overflow="fold", no_wrap=column not in PROSE)
     for row in rows:
         shown.add_row(*(_plain(cell) for cell in row))
     return shown
