@@ -162,7 +162,7 @@ def _convert(
     module: torch.nn.Module, example: tuple[torch.Tensor, ...], inputs: dict[str, list[int]], outputs: list[str]
 ) -> ov.Model:
     try:
-        with torch.no_grad(), quiet(), _no_telemetry():
+        with torch.no_grad(), quiet():
             model = ov.convert_model(module.eval(), example_input=example)
     except (RuntimeError, TypeError, ValueError) as error:
         raise UnknownFamily(
@@ -183,19 +183,6 @@ def _convert(
     for port, name in zip(model.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
     return model
-
-
-@contextlib.contextmanager
-def _no_telemetry() -> Iterator[None]:
-    """Keep the converter from reporting over the network: an admin's PC tells nobody what it exports."""
-    from openvino.tools.ovc import convert_impl, telemetry_stub
-
-    original = convert_impl.init_ovc_telemetry
-    convert_impl.init_ovc_telemetry = telemetry_stub.Telemetry
-    try:
-        yield
-    finally:
-        convert_impl.init_ovc_telemetry = original
 
 
 @contextlib.contextmanager

@@ -45,9 +45,8 @@ def settle_names(model: ov.Model, stem: str) -> None:
     model.set_friendly_name(stem)
     for index, node in enumerate(model.get_ordered_ops()):
         name = str(node.get_friendly_name())
-        if node.get_type_name() in {"Parameter", "Result"} or name.endswith(_NAMED):
-            continue
-        node.set_friendly_name(f"{node.get_type_name()}_{index}")
+        if node.get_type_name() != "Parameter" and not name.endswith(_NAMED):
+            node.set_friendly_name(f"{node.get_type_name()}_{index}")
 
 
 def _read(path: Path) -> Any:
