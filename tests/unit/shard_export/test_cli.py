@@ -1,0 +1,66 @@
+"""The command line: events, sentences, exit codes, and a kill that leaves no library."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shard_export.cli import main
+from shard_export.library.store import load_manifest, work_folder_of
+from tests.support.checkpoints import edit_weights, make_checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_events_are_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = make_checkpoint(tmp_path / "model")
+    assert main(["build", str(source), str(tmp_path / "out"), "--json-events"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["type"] for event in events] == ["started", "layer", "layer", "published"]
+    assert main(["verify", str(tmp_path / "out")]) == 0
+    assert "2 layers" in capsys.readouterr().out
+
+
+def test_an_error_is_one_sentence_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = make_checkpoint(tmp_path / "model")
+    edit_weights(source, model__norm__weight=None)
+    assert main(["build", str(source), str(tmp_path / "out"), "--json-events"]) == 3
+    shown = capsys.readouterr()
+    assert shown.err.count("\n") == 1
+    assert "model.norm.weight" in shown.err
+    assert json.loads(shown.out.splitlines()[-1])["type"] == "failed"
+    assert main(["verify", str(tmp_path / "out")]) == 7
+
+
+def test_help_and_verify_do_not_load_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; from shard_export.cli import main; main(['verify', sys.argv[1]]); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'openvino')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+def test_a_build_that_is_ended_leaves_no_library(tmp_path: Path, sent: signal.Signals, status: int) -> None:
+    source = make_checkpoint(tmp_path / "model", num_hidden_layers=24)
+    command = [sys.executable, "-m", "shard_export", "build", str(source), str(tmp_path / "out"), "--json-events"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line)["type"] == "layer":
+                process.send_signal(sent)
+                break
+        assert process.wait(60) == status
+    assert not (tmp_path / "out").exists()
+    assert work_folder_of(tmp_path / "out").exists() == (sent == signal.SIGKILL)
+    assert main(["build", str(source), str(tmp_path / "out"), "--json-events"]) == 0
+    assert load_manifest(tmp_path / "out").layer_count == 24
+    assert not work_folder_of(tmp_path / "out").exists()
