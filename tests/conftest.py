@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pytest
 
+import shard_export  # noqa: F401 - before any openvino: it keeps OpenVINO's usage reports, and their threads, out
 from tests.support.leaks import child_processes, end_leaked_processes, leaked_tasks, leaked_threads
 from tests.support.noise import Expectation, LogWatch, complaints
 from tests.support.sample_library import sample_library
