@@ -30,6 +30,7 @@ def test_events_are_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_an_error_is_one_sentence_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = make_checkpoint(tmp_path / "model")
     edit_weights(source, model__norm__weight=None)
+    capsys.readouterr()  # transformers shows a bar while it writes
     assert main(["build", str(source), str(tmp_path / "out"), "--json-events"]) == 3
     shown = capsys.readouterr()
     assert shown.err.count("\n") == 1
