@@ -194,7 +194,7 @@ def test_a_disk_that_fills_up_leaves_nothing(source: Path, monkeypatch: pytest.M
 
 def test_too_small_a_disk_is_refused_at_the_start(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(source)
-    monkeypatch.setattr(job.shutil, "disk_usage", lambda _path: usage._replace(free=1000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1000))
     assert_refused(source, errors.DiskFull, "needs about")
 
 
