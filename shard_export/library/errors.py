@@ -7,13 +7,18 @@ ExportError
  │   └─ CheckpointTorn       a file is missing, truncated or not what its name says
  ├─ CompressionError         the weights cannot be compressed as asked
  ├─ ParityFailed             a unit or the whole library does not compute what transformers computes
+ │   └─ TokensDiffer         a conversation becomes other tokens than in transformers
  ├─ DiskFull                 no room left for the library
+ ├─ MemoryShort              too little memory to build it
  ├─ BuildCancelled           stopped by the caller
+ ├─ PromptRefused            the chat template cannot render this conversation
  └─ LibraryError             a layer library cannot be used
      ├─ LibraryIncomplete    a file of the manifest is missing
      ├─ LibraryDamaged       a file does not match its SHA-256, or the manifest cannot be parsed
      ├─ LibraryTooNew        written by a newer exporter
-     └─ LibraryExists        the target folder already holds a library
+     ├─ LibraryExists        the target folder already holds a library
+     ├─ LibraryBusy          another build is writing it
+     └─ ChatUnusable         its tokenizer or chat template cannot be loaded
 """
 
 from __future__ import annotations
@@ -55,8 +60,18 @@ class ParityFailed(ExportError):
     exit_code = 5
 
 
+class TokensDiffer(ParityFailed):
+    """A conversation becomes other tokens than in transformers."""
+
+
 class DiskFull(ExportError):
     """No room left for the library."""
+
+    exit_code = 6
+
+
+class MemoryShort(ExportError):
+    """Too little memory to build the library."""
 
     exit_code = 6
 
@@ -65,6 +80,10 @@ class BuildCancelled(ExportError):
     """The caller stopped the build."""
 
     exit_code = 130
+
+
+class PromptRefused(ExportError):
+    """The chat template cannot render this conversation; another one may do."""
 
 
 class LibraryError(ExportError):
@@ -87,3 +106,11 @@ class LibraryTooNew(LibraryError):
 
 class LibraryExists(LibraryError):
     """The target folder already holds a library."""
+
+
+class ChatUnusable(LibraryError):
+    """The tokenizer or the chat template of a library cannot be loaded."""
+
+
+class LibraryBusy(LibraryError):
+    """Another build is writing the library."""

@@ -18,13 +18,15 @@ from console.pipeline.errors import ContextExceeded, PromptError
 from console.pipeline.flight import Deadlines
 from console.pipeline.tokens import ModelTokenizer
 from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Generator, StageInfo, Text
+from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
 
 LOGGER = "console.pipeline.coordinator"
 
 
 def make_tokenizer() -> ModelTokenizer:
-    return ModelTokenizer(byte_tokenizer(), eos_ids=[EOS], bos_id=BOS, template="{{ messages[0].content }}")
+    codec = ChatCodec(byte_tokenizer(), bos_id=BOS, template="{{ messages[0].content }}")
+    return ModelTokenizer(codec, eos_ids=[EOS], bos_id=BOS)
 
 
 TOKENIZER = make_tokenizer()
@@ -235,7 +237,7 @@ async def test_the_next_step_is_sent_before_text_is_made() -> None:
             return super().decode(ids)
 
     coordinator = make_coordinator(stages, submit=submit)
-    coordinator._tokenizer = Watched(byte_tokenizer(), eos_ids=[EOS])
+    coordinator._tokenizer = Watched(ChatCodec(byte_tokenizer()), eos_ids=[EOS])
     await collect(coordinator.generate(make_request(max_tokens=2)))
     assert order[:2] == ["step", "step"]
     assert "text" in order
