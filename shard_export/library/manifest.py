@@ -41,13 +41,16 @@ class FileRecord(msgspec.Struct, frozen=True):
 class Compression(msgspec.Struct, frozen=True):
     """How a unit's weights are stored, as really applied.
 
-    `mode` is `int4_sym`, `int4_asym`, `int8_asym`, `gguf` or `none`; `group_sizes` maps each compressed matrix to
-    its group size (-1: one scale per output channel); `bits_per_weight` counts scales and zero points too.
+    `mode` is `int4_sym`, `int4_asym`, `int4_gptq`, `int8_asym`, `gguf`, several of them joined by `+`, or `none`.
+    `formats` maps each compressed matrix to its own (a GGUF block format like `Q4_K` when its codes were kept),
+    `group_sizes` to its group size (-1: one scale per output channel). `bits_per_weight` counts scales, zero points
+    and corrections too.
     """
 
     mode: str
     bits_per_weight: float
     group_sizes: dict[str, int] = {}
+    formats: dict[str, str] = {}
 
 
 class Attention(msgspec.Struct, frozen=True):
@@ -86,7 +89,10 @@ class Unit(msgspec.Struct, frozen=True):
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """What the tokenizer needs: files, special ids, and the chat template's path (empty: none)."""
+    """What the tokenizer needs: files, special ids, and the chat template's path (empty: none).
+
+    `texts_compared` conversations and texts became the same tokens as in transformers when the library was built.
+    """
 
     files: list[FileRecord]
     eos_ids: list[int]
@@ -94,6 +100,7 @@ class Tokens(msgspec.Struct, frozen=True):
     pad_id: int | None
     adds_bos: bool
     chat_template_path: str
+    texts_compared: int = 0
 
 
 class EndToEnd(msgspec.Struct, frozen=True):
