@@ -1,25 +1,50 @@
 """Weights of a traced unit stored in 4 or 8 bits, in the graph form OpenVINO executes without unpacking.
 
 Each matrix W[out, in] becomes `(q - zero) * scale` per group of input columns: q in 4 or 8 bits, scale in float16, zero
-in the type of q. The arithmetic is that of NNCF's data-free modes (a test compares them bit for bit); doing it here
-costs 0.1 s a layer instead of 1.5 s and gives the same bytes every time.
+in the type of q, and where that is not exact enough a residual per group (`correction.py`). The plain formats are the
+arithmetic of NNCF's data-free modes (a test compares them bit for bit); doing it here costs 0.1 s a layer instead of
+1.5 s and gives the same bytes every time. Other formats come in through a `Pack`: GGUF blocks (`repack.py`) and
+rounding by activations (`gptq.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
+from shard_export.build.correction import Corrections
 from shard_export.library.errors import CompressionError
 from shard_export.library.manifest import Compression
 
-Mode = Literal["int4_asym", "int4_sym", "int8_asym"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PlainMode = Literal["int4_asym", "int4_sym", "int8_asym"]
+Mode = Literal["int4_asym", "int4_sym", "int8_asym", "int4_gptq", "gguf"]
 DEFAULT_GROUP_SIZE = 32
 PER_CHANNEL = -1
+GGUF_FORMATS = {
+    "Q4_0": "i4",
+    "Q4_1": "u4",
+    "Q4_K": "u4",
+    "Q5_0": "i8",
+    "Q5_1": "i8",
+    "Q5_K": "i8",
+    "Q6_K": "i8",
+    "Q8_0": "i8",
+}
+"""Block formats that are stored code by code, with the type their codes get."""
+
+FORMATS = {"int4_asym": "u4", "int4_sym": "i4", "int8_asym": "u8", "int4_gptq": "u4", **GGUF_FORMATS}
+_PARTS = ("codes", "scale", "zero", "residual")
+NAMED = tuple(f"/{part}" for part in _PARTS)
+"""Endings of the names of constants that `read_compression` understands."""
+
 _BITS = {"u4": 4, "i4": 4, "u8": 8, "i8": 8, "f16": 16, "f32": 32, "bf16": 16}
+_TYPES = {"u4": ov.Type.u4, "i4": ov.Type.i4, "u8": ov.Type.u8, "i8": ov.Type.i8}
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +55,36 @@ class Quantized(NamedTuple):
     codes: Array
     scale: Array
     zero: Array | None
+
+
+class Packed(NamedTuple):
+    """A matrix ready to be stored in one of FORMATS; `residual` [out, groups] is added to each weight of a group."""
+
+    format: str
+    values: Quantized
+    residual: Array | None = None
+
+    def rows(self, part: slice) -> Packed:
+        """Return some of the rows."""
+        codes, scale, zero = self.values
+        values = Quantized(codes[part], scale[part], None if zero is None else zero[part])
+        return Packed(self.format, values, None if self.residual is None else self.residual[part])
+
+    def dequantized(self) -> Array:
+        """Return W[out, in] in float32 as the stored parts give it (scale and residual in float16)."""
+        codes, scale, zero = self.values
+        weight = codes.astype(np.float32)
+        if zero is not None:
+            weight = weight - zero.astype(np.float32)
+        weight = weight * scale.astype(np.float16).astype(np.float32)
+        if self.residual is not None:
+            weight += self.residual.astype(np.float16).astype(np.float32)[..., None]
+        return weight.reshape(len(codes), -1)
+
+
+if TYPE_CHECKING:
+    Pack = Callable[[Array], Packed | None]
+    """Packs a matrix W[out, in], recognised by its values; None leaves it to the plain mode."""
 
 
 def group_size_for(width: int, wanted: int | None, matrix: str) -> int:
@@ -53,7 +108,7 @@ def group_size_for(width: int, wanted: int | None, matrix: str) -> int:
     return wanted
 
 
-def quantize_matrix(weight: Array, mode: Mode, group_size: int) -> Quantized:
+def quantize_matrix(weight: Array, mode: PlainMode, group_size: int) -> Quantized:
     """Quantize W[out, in] (float32); `group_size` divides `in`, or is -1 for one group per output channel."""
     rows, width = weight.shape
     groups = weight.reshape(rows, -1, width if group_size == PER_CHANNEL else group_size)
@@ -73,27 +128,43 @@ def quantize_matrix(weight: Array, mode: Mode, group_size: int) -> Quantized:
     return Quantized(codes.astype(np.uint8), scale, zero.astype(np.uint8))
 
 
-def compress_unit(model: ov.Model, mode: Mode, group_size: int | None) -> None:
+def compress_unit(model: ov.Model, mode: PlainMode, group_size: int | None, pack: Pack | None = None) -> None:
     """Replace every weight matrix of a float32 unit in place; raises CompressionError.
 
-    `group_size` None chooses per matrix; int8 is always per output channel, as the kernels expect.
+    `pack` is asked first; what it does not pack is stored in the plain `mode`. `group_size` None chooses per matrix;
+    int8 is always per output channel, as the kernels expect.
     """
     found = [node for node in model.get_ordered_ops() if node.get_type_name() in {"MatMul", "Gather"}]
-    done: dict[int, Any] = {}
+    done: dict[tuple[str, bool], tuple[Packed, Any]] = {}
+    corrections = Corrections()
     count = 0
     for node in found:
-        port = 1 if node.get_type_name() == "MatMul" else 0
+        is_product = node.get_type_name() == "MatMul"
+        port = 1 if is_product else 0
         constant = _weight_of(node, port)
         if constant is None:
             continue
         count += 1
-        if node.get_type_name() == "MatMul" and not node.get_attributes()["transpose_b"]:
-            _transpose(node, constant, mode, group_size)
-            continue
-        key = id(constant) if constant.get_friendly_name() == "" else hash(constant.get_friendly_name())
+        name = str(constant.get_friendly_name())
+        turned = is_product and not node.get_attributes()["transpose_b"]
+        # A looked-up row would need its residual looked up and spread, too: such a table is stored plainly.
+        key = name, is_product
         if key not in done:
-            done[key] = _decompressed(constant.get_data(), constant.get_friendly_name(), mode, group_size)
-        node.input(port).replace_source_output(done[key].output(0))
+            values = np.ascontiguousarray(constant.get_data().T) if turned else constant.get_data()
+            packed = _checked(values, name, mode, group_size, pack)
+            if packed.residual is not None and not is_product:
+                packed = _checked(values, name, "int8_asym", None, None)
+            done[key] = packed, weight_node(packed, name)
+        packed, weight = done[key]
+        product = node
+        if turned:
+            transposed = bool(node.get_attributes()["transpose_a"])
+            product = op.matmul(node.input_value(0), weight.output(0), transposed, True)
+            _hand_over(node, product)
+        else:
+            node.input(port).replace_source_output(weight.output(0))
+        if packed.residual is not None:
+            corrections.add(product, packed.residual, packed.values.codes.shape[-1], f"{name}/{packed.format}/residual")
     if not count:
         raise CompressionError("A unit holds no weight matrix to compress; this model cannot be exported.")
     model.validate_nodes_and_infer_types()
@@ -101,7 +172,7 @@ def compress_unit(model: ov.Model, mode: Mode, group_size: int | None) -> None:
 
 def read_compression(model: ov.Model, none: bool = False) -> Compression:
     """Tell from a unit's graph how its matrices are really stored; `none` expects no compressed matrix."""
-    modes: set[str] = set()
+    formats: dict[str, str] = {}
     group_sizes: dict[str, int] = {}
     bits = weights = 0
     for node in model.get_ordered_ops():
@@ -113,22 +184,62 @@ def read_compression(model: ov.Model, none: bool = False) -> Compression:
             str(node.get_friendly_name()),
         )
         size = int(np.prod(shape)) if shape else 1
-        if name.endswith("/codes"):
+        matrix, applied, part = name.rsplit("/", 2) if name.endswith(NAMED) else ("", "", "")
+        if part == "codes":
             weights, bits = weights + size, bits + size * _BITS[kind]
-            matrix = name.removesuffix("/codes")
             group_sizes[matrix] = shape[-1] if len(shape) == 3 else PER_CHANNEL
-            modes.add({"u4": "int4_asym", "i4": "int4_sym", "u8": "int8_asym"}[kind])
-        elif name.endswith(("/scale", "/zero")):
+            formats[matrix] = applied
+            if FORMATS.get(applied) != kind:
+                raise CompressionError(f"The matrix {matrix} was stored as {kind}, which is not {applied}.")
+        elif part:
             bits += size * _BITS[kind]
         elif kind in _BITS and size > 1:
             weights, bits = weights + size, bits + size * _BITS[kind]
-    if bool(modes) == none or len(modes) > 1:
-        raise CompressionError(f"A unit was stored as {sorted(modes) or 'uncompressed'}, which was not asked for.")
+    if bool(formats) == none:
+        raise CompressionError(f"A unit was stored as {mode_of(formats)}, which was not asked for.")
     return Compression(
-        mode=modes.pop() if modes else "none",
+        mode=mode_of(formats),
         bits_per_weight=round(bits / weights, 4) if weights else 0.0,
         group_sizes=dict(sorted(group_sizes.items())),
+        formats=dict(sorted(formats.items())),
     )
+
+
+def mode_of(formats: dict[str, str]) -> str:
+    """Name a unit by what its matrices are stored as: one format, `gguf`, several joined by `+`, or `none`."""
+    kinds = {"gguf" if applied in GGUF_FORMATS else applied for applied in formats.values()}
+    return "+".join(sorted(kinds)) or "none"
+
+
+def weight_node(packed: Packed, name: str) -> Any:
+    """Build the float32 matrix [out, in] of stored parts; the residual is not part of it."""
+    codes, scale, zero = packed.values
+    rows, groups, _ = codes.shape
+    stem, kind = f"{name}/{packed.format}", _TYPES[FORMATS[packed.format]]
+    if groups == 1:
+        codes, scale, zero = codes[:, 0], scale[:, 0], zero[:, 0] if zero is not None else None
+    node = op.convert(_constant(codes, kind, f"{stem}/codes"), ov.Type.f16)
+    if zero is not None:
+        node = op.subtract(node, op.convert(_constant(zero, kind, f"{stem}/zero"), ov.Type.f16))
+    factor = op.constant(scale.astype(np.float16))
+    factor.set_friendly_name(f"{stem}/scale")
+    node = op.multiply(node, factor)
+    if groups > 1:
+        node = op.reshape(node, op.constant(np.array([rows, -1], np.int64)), False)
+    return op.convert(node, ov.Type.f32)
+
+
+def pack_plain(weight: Array, name: str, mode: PlainMode, group_size: int | None) -> Packed:
+    """Quantize one matrix W[out, in] in a plain mode."""
+    size = PER_CHANNEL if mode == "int8_asym" else group_size_for(weight.shape[1], group_size, name)
+    return Packed(mode, quantize_matrix(weight, mode, size))
+
+
+def _checked(values: Array, name: str, mode: PlainMode, group_size: int | None, pack: Pack | None) -> Packed:
+    if not np.isfinite(values).all():
+        raise CompressionError(f"Tensor {name} holds values that are not finite; the checkpoint is damaged.")
+    packed = pack(values) if pack is not None else None
+    return packed if packed is not None else pack_plain(values, name, mode, group_size)
 
 
 def _weight_of(node: Any, port: int) -> Any:
@@ -137,33 +248,9 @@ def _weight_of(node: Any, port: int) -> Any:
     return source if is_matrix and source.get_element_type() == ov.Type.f32 else None
 
 
-def _transpose(node: Any, constant: Any, mode: Mode, group_size: int | None) -> None:
-    turned = np.ascontiguousarray(constant.get_data().T)
-    weight = _decompressed(turned, constant.get_friendly_name(), mode, group_size)
-    flat = op.matmul(node.input_value(0), weight.output(0), bool(node.get_attributes()["transpose_a"]), True)
-    for target in list(node.output(0).get_target_inputs()):
-        target.replace_source_output(flat.output(0))
-
-
-def _decompressed(weight: Array, name: str, mode: Mode, group_size: int | None) -> Any:
-    if not np.isfinite(weight).all():
-        raise CompressionError(f"Tensor {name} holds values that are not finite; the checkpoint is damaged.")
-    rows, width = weight.shape
-    size = PER_CHANNEL if mode == "int8_asym" else group_size_for(width, group_size, name)
-    quantized = quantize_matrix(weight, mode, size)
-    if size == PER_CHANNEL:
-        quantized = Quantized(*(part[:, 0] if part is not None else None for part in quantized))  # type: ignore[arg-type]
-    kind = {"int4_asym": ov.Type.u4, "int4_sym": ov.Type.i4, "int8_asym": ov.Type.u8}[mode]
-    node = op.convert(_constant(quantized.codes, kind, f"{name}/codes"), ov.Type.f16)
-    if quantized.zero is not None:
-        zero = op.convert(_constant(quantized.zero, kind, f"{name}/zero"), ov.Type.f16)
-        node = op.subtract(node, zero)
-    scale = op.constant(quantized.scale.astype(np.float16))
-    scale.set_friendly_name(f"{name}/scale")
-    node = op.multiply(node, scale)
-    if size != PER_CHANNEL:
-        node = op.reshape(node, op.constant(np.array([rows, width], np.int64)), False)
-    return op.convert(node, ov.Type.f32)
+def _hand_over(old: Any, new: Any) -> None:
+    for target in list(old.output(0).get_target_inputs()):
+        target.replace_source_output(new.output(0))
 
 
 def _constant(codes: Array, kind: ov.Type, name: str) -> Any:

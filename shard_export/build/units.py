@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import openvino as ov
 
-from shard_export.build.quantize import read_compression
+from shard_export.build.quantize import NAMED, read_compression
 from shard_export.library.errors import ExportError
 from shard_export.library.manifest import Unit
 from shard_export.library.store import disk_full, record_of
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LOW_BYTES = 1 << 20
-_NAMED = ("/codes", "/scale", "/zero")
 
 
 def write_unit(model: ov.Model, library: Path, stem: str, *, compressed: bool) -> tuple[ov.Model, Unit]:
@@ -45,7 +44,7 @@ def settle_names(model: ov.Model, stem: str) -> None:
     model.set_friendly_name(stem)
     for index, node in enumerate(model.get_ordered_ops()):
         name = str(node.get_friendly_name())
-        if node.get_type_name() != "Parameter" and not name.endswith(_NAMED):
+        if node.get_type_name() != "Parameter" and not name.endswith(NAMED):
             node.set_friendly_name(f"{node.get_type_name()}_{index}")
 
 
