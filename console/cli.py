@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from console import tables
@@ -186,7 +185,7 @@ def _deploy(options: argparse.Namespace) -> int:
         devices=options.device,
     )
     broken: wire.Broken | None = None
-    with _client(options) as console, tables.DeployView(Console()) as view:
+    with _client(options) as console, tables.DeployView(tables.printer()) as view:
         for event in console.deploy(request):
             if options.json:
                 print(msgspec.json.encode(event).decode(), flush=True)
@@ -232,7 +231,7 @@ def _show(options: argparse.Namespace, value: object, *shown: Table | str) -> in
     if options.json:
         print(msgspec.json.encode(value).decode())
         return 0
-    console = Console()
+    console = tables.printer()
     for item in shown:
         console.print(item, markup=not isinstance(item, str), highlight=False)
     return 0

@@ -148,7 +148,8 @@ class Deployments:
         for entry in self._entries.values():
             name = entry.name_of(event.device_id)
             if name and isinstance(event, AgentLost):
-                self._lose(entry, f"{name} left: {event.reason}.")
+                # Some reasons are sentences already.
+                self._lose(entry, f"{name} left: {event.reason.rstrip('.')}.")
             elif (
                 name
                 and isinstance(event, StageDied)
@@ -223,7 +224,7 @@ class Deployments:
         stages = [SavedStage(stage.device_id, stage.first, stage.last) for stage in live.plan.stages]
         entry.plan = msgspec.structs.replace(entry.plan, stages=stages)
         self._save(entry, actor)
-        log.info("%s is ready on %d stages, epoch %d.", entry.model, len(stages), entry.epoch)
+        log.info("%s is ready, stages: %d, epoch: %d.", entry.model, len(stages), entry.epoch)
 
     def _keep(self, entry: Entry) -> None:
         entry.keeper = asyncio.create_task(self._keep_up(entry), name=f"keep {entry.model}")

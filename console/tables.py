@@ -16,6 +16,16 @@ from console.registry.records import ApiKey
 PROSE = frozenset({"note", "problem", "folder"})
 
 
+PIPED_COLUMNS = 200
+"""How wide a table may be when no terminal limits it: a script or a log should get whole cells."""
+
+
+def printer() -> Console:
+    """Return the printer for stdout: as wide as the terminal, wide when there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPED_COLUMNS)
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Build a plain table; every cell is text as it is, never markup."""
     shown = Table(box=None, header_style="bold", pad_edge=False)
