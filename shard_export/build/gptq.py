@@ -115,7 +115,8 @@ def _parameters(group: torch.Tensor, importance: torch.Tensor) -> tuple[torch.Te
     best = torch.full_like(low, torch.inf)
     for shrink in _SHRINKS:
         scale = ((high - low) * (shrink / _TOP)).clamp_(min=_TINY).half().float()
-        minimum = (low + high) / 2 - scale * (_TOP / 2)
+        # A group of equal weights is its minimum alone.
+        minimum = torch.where(high > low, (low + high) / 2 - scale * (_TOP / 2), low)
         zero = (-minimum / scale).round_().clamp_(0, _TOP)
         residual = (minimum + zero * scale).half().float()
         error = (group - residual).addcmul_(_codes(group, scale, zero, residual) - zero, scale, value=-1)
