@@ -1,18 +1,22 @@
 """The parity gates: a unit must compute what transformers computes, on real text, through the cache.
 
 Each layer gets the hidden states that real text has at its depth, in one row at the first positions and one row at
-late positions (RoPE errors show only there), cut into two chunks so that the cache is used. The float32 unit must
-agree with transformers' own layer; the compressed unit's error is recorded. The logits at the end judge the whole.
+late positions (RoPE errors show only there), cut into two chunks so that the cache is used, and a few tokens scaled
+down so far that the epsilon of a norm shows. The float32 unit must agree with transformers' own layer, its keys and
+values too; the compressed unit's error is recorded. The logits at the end judge the whole, rotary units included.
+Masks and rotary tables are compared with what transformers itself hands to a layer (`reference.py`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import numpy as np
 import openvino as ov
 import torch
 
+from shard_export.build.reference import check_masks, fresh_tables, positions_to_check
 from shard_export.build.skeleton import causal_mask
 from shard_export.library.errors import ParityFailed
 from shard_export.library.manifest import EndToEnd, Parity
@@ -29,6 +33,10 @@ MAX_MEAN_KL = 4.0
 
 MAX_LATE_POSITION = 8192
 ROW_TOKENS = 96
+QUIET_TOKENS = 8
+QUIET_SIZE = 1e-3
+"""Root mean square of the quiet tokens: its square is as small as the epsilons of norms (1e-5, 1e-6)."""
+
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 
 TEXT = """A fallow field is one that is resting. Farmers learned long ago that land which carries a crop every year
@@ -46,46 +54,61 @@ Array = np.ndarray[Any, Any]
 
 
 class Chains(NamedTuple):
-    """Hidden states [2,n,H] of the text at one depth: by transformers, by the float32 units, by the stored units."""
+    """Hidden states [2,n,H] of the text at one depth: by transformers, by the float32 units, by the stored units.
+
+    `calibration` [rows,m,H] is the text roundings are chosen by, by transformers; empty when they are not.
+    """
 
     reference: Array
     plain: Array
     stored: Array
+    calibration: Array = np.zeros((0, 0, 0), np.float32)
+
+
+class _Tables(NamedTuple):
+    """Rotary tables [2,n,R] of the gate's positions: by transformers, and by the rope unit."""
+
+    reference: tuple[torch.Tensor, torch.Tensor]
+    unit: tuple[torch.Tensor, torch.Tensor]
 
 
 class Gate:
     """Follows one text through a model while it is built, unit by unit. Use from one thread."""
 
     def __init__(self, skeleton: Skeleton, token_ids: list[int]) -> None:
+        """Checks the masks at once; raises ParityFailed."""
         self._skeleton = skeleton
         self._core = ov.Core()
         tokens = max(4, min(ROW_TOKENS, skeleton.context_tokens // 2))
         ids = (token_ids or [0]) * (2 * tokens // max(1, len(token_ids)) + 1)
         self.input_ids = torch.tensor(ids[: 2 * tokens], dtype=torch.long).reshape(2, tokens)
-        late = min(skeleton.context_tokens, MAX_LATE_POSITION) - tokens
+        late = late_position(skeleton.context_tokens, tokens)
         self.position_ids = torch.arange(tokens)[None] + torch.tensor([[0], [late]])
-        self._tables: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tables: dict[int, _Tables] = {}
+        check_masks(skeleton)
 
     def rope(self, unit: ov.Model, rope: int) -> float:
-        """Check the rotary tables of one kind at early positions and up to the context limit."""
-        limit = self._skeleton.context_tokens
-        spread = torch.linspace(0, limit - 1, self.position_ids.shape[1]).long()
-        positions = torch.cat([self.position_ids, spread[None]])
-        # Some models choose their frequencies by the longest position of a call, so each row is its own call.
-        rows = [self._skeleton.rotary(self._skeleton.ropes[rope], row[None]) for row in positions]
-        cos, sin = (torch.cat(tables) for tables in zip(*rows, strict=True))
-        compiled = self._compile(unit)
+        """Check the rotary tables of one kind over the whole context against newly made rotary modules."""
+        rows = [*self.position_ids, positions_to_check(self._skeleton, self.position_ids.shape[1])]
+        layer, compiled = self._skeleton.ropes[rope], self._compile(unit)
+        wanted = [fresh_tables(self._skeleton, layer, row) for row in rows]
+        found = []
+        for row in rows:
+            result = compiled([row[None].numpy()])
+            found.append((torch.from_numpy(result[0]), torch.from_numpy(result[1])))
         # cos and sin lie in [-1, 1] up to a scale: float32 rounding of large angles is the only difference allowed.
-        results = [compiled([row[None].numpy()]) for row in positions]
-        found = [np.concatenate([result[port] for result in results]) for port in (0, 1)]
-        error = max(relative_error(found[0], cos.numpy()), relative_error(found[1], sin.numpy()))
+        error = max(
+            relative_error(ours.numpy(), theirs.numpy())
+            for pair in zip(found, wanted, strict=True)
+            for ours, theirs in zip(*pair, strict=True)
+        )
         check(error, f"rotary tables {rope}")
-        self._tables[rope] = (cos[:2], sin[:2])
+        self._tables[rope] = _Tables(_stacked(wanted[:2]), _stacked(found[:2]))
         return error
 
     def rotary_size(self, rope: int) -> int:
         """Return R, the width of that kind's tables; call `rope` first."""
-        return int(self._tables[rope][0].shape[-1])
+        return int(self._tables[rope].reference[0].shape[-1])
 
     def embed(self, plain: ov.Model, stored: ov.Model) -> tuple[Parity, Chains]:
         """Check the embedding and start the chains."""
@@ -94,6 +117,7 @@ class Gate:
         chains = Chains(reference, self._compile(plain)([ids])[0], self._compile(stored)([ids])[0])
         parity = Parity(relative_error(chains.plain, reference), relative_error(chains.stored, reference))
         check(parity.fp32_error, "embed")
+        check_finite(parity.compressed_error, "embed")
         return parity, chains
 
     def layer(
@@ -101,40 +125,71 @@ class Gate:
     ) -> tuple[Parity, Chains]:
         """Check one layer and take the chains through it; `units` is (plain, stored), `kind` (rope, window)."""
         (plain, stored), (rope, window) = units, kind
-        cos, sin = self._tables[rope]
+        tables = self._tables[rope]
         mask = causal_mask(self.input_ids.shape[1], window)
         with torch.no_grad():
-            reference = call.run(torch.from_numpy(chains.reference), mask, cos, sin, None).numpy()
-        twice = np.concatenate
-        plain_out = self._in_two_chunks(plain, twice([chains.reference, chains.plain]), mask, cos, sin)
-        stored_out = self._in_two_chunks(stored, twice([chains.reference, chains.stored]), mask, cos, sin)
-        parity = Parity(relative_error(plain_out[:2], reference), relative_error(stored_out[:2], reference))
+            reference = call.run(torch.from_numpy(chains.reference), mask, *tables.reference, None).numpy()
+        compiled = self._compile(plain)
+        plain_out = self._in_two_chunks(compiled, chains.reference, chains.plain, mask, tables)
+        stored_out = self._in_two_chunks(self._compile(stored), chains.reference, chains.stored, mask, tables)
+        quiet_error = self._quiet_error(call, compiled, chains.reference, tables.reference, window)
+        parity = Parity(
+            max(quiet_error, relative_error(plain_out[:2], reference)), relative_error(stored_out[:2], reference)
+        )
         check(parity.fp32_error, name)
+        check_finite(parity.compressed_error, name)
         return parity, Chains(reference, plain_out[2:], stored_out[2:])
 
     def head(self, plain: ov.Model, stored: ov.Model, chains: Chains) -> tuple[Parity, EndToEnd]:
         """Check the head, then judge the logits at the end of the three chains."""
+        quiet = _quiet(chains.reference)
         with torch.no_grad():
             reference = self._skeleton.head(torch.from_numpy(chains.reference)).numpy()
+            reference_quiet = self._skeleton.head(torch.from_numpy(quiet)).numpy()
         compiled, compressed = self._compile(plain), self._compile(stored)
-        parity = Parity(
-            relative_error(compiled([chains.reference])[0], reference),
-            relative_error(compressed([chains.reference])[0], reference),
-        )
+        errors = [
+            relative_error(compiled([hidden])[0], wanted)
+            for hidden, wanted in ((chains.reference, reference), (quiet, reference_quiet))
+        ]
+        parity = Parity(max(errors), relative_error(compressed([chains.reference])[0], reference))
         check(parity.fp32_error, "head")
-        return parity, compare_logits(reference, compiled([chains.plain])[0], compressed([chains.stored])[0])
+        check_finite(parity.compressed_error, "head")
+        judged = compare_logits(reference, compiled([chains.plain])[0], compressed([chains.stored])[0])
+        return parity, msgspec.structs.replace(judged, highest_position=int(self.position_ids.max()))
+
+    def _quiet_error(
+        self,
+        call: LayerCall,
+        compiled: Any,
+        hidden: Array,
+        tables: tuple[torch.Tensor, torch.Tensor],
+        window: int,
+    ) -> float:
+        """Compare output, keys and values of a few tokens that are as small as the epsilons of norms."""
+        quiet = _quiet(hidden)
+        count = quiet.shape[1]
+        cos, sin = (table[:1, :count] for table in tables)
+        past = [np.zeros((1, heads, 0, size), np.float32) for heads, size in cache_shapes(compiled)]
+        inputs = [torch.from_numpy(quiet), causal_mask(count, window), cos, sin, *map(torch.from_numpy, past)]
+        with torch.no_grad():
+            wanted = call(*inputs)
+        found = compiled([np.ascontiguousarray(tensor.numpy()) for tensor in inputs])
+        return max(
+            relative_error(_by_token(found[port]), _by_token(wanted[port].numpy())) for port in range(len(wanted))
+        )
 
     def _in_two_chunks(
-        self, model: ov.Model, hidden: Array, mask: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+        self, compiled: Any, reference: Array, chain: Array, mask: torch.Tensor, tables: _Tables
     ) -> Array:
-        compiled = self._compile(model)
+        """Run the reference's states with the reference's tables and the chain's with those of the rope unit."""
+        hidden = np.concatenate([reference, chain])
+        cos, sin = (torch.cat(pair).numpy() for pair in zip(tables.reference, tables.unit, strict=True))
         rows, tokens = hidden.shape[:2]
         full = np.broadcast_to(mask.numpy(), (rows, 1, tokens, tokens))
-        tables = [np.tile(table.numpy(), (rows // len(table), 1, 1)) for table in (cos, sin)]
-        past = [np.zeros((rows, heads, 0, size), np.float32) for heads, size in cache_shapes(model)]
+        past = [np.zeros((rows, heads, 0, size), np.float32) for heads, size in cache_shapes(compiled)]
         outputs = []
         for first, last in ((0, tokens // 2), (tokens // 2, tokens)):
-            chunk = [hidden[:, first:last], full[:, :, first:last, :last], *(table[:, first:last] for table in tables)]
+            chunk = [hidden[:, first:last], full[:, :, first:last, :last], cos[:, first:last], sin[:, first:last]]
             result = compiled([np.ascontiguousarray(part) for part in chunk] + past)
             outputs.append(result[0])
             past = [result[1], result[2]]
@@ -144,7 +199,12 @@ class Gate:
         return self._core.compile_model(model, "CPU", _EXACT)
 
 
-def cache_shapes(unit: ov.Model) -> list[tuple[int, int]]:
+def late_position(context_tokens: int, tokens: int) -> int:
+    """Return where the late row of `tokens` begins: it ends at the context's end, or beyond 4,000 in longer ones."""
+    return max(0, min(context_tokens, MAX_LATE_POSITION) - tokens)
+
+
+def cache_shapes(unit: ov.Model | ov.CompiledModel) -> list[tuple[int, int]]:
     """Read (heads, head size) of keys and values from a layer unit's ports."""
     shapes = [unit.input(name).get_partial_shape() for name in ("past_k", "past_v")]
     return [(shape[1].get_length(), shape[3].get_length()) for shape in shapes]
@@ -163,10 +223,19 @@ def relative_error(found: Array, wanted: Array) -> float:
 
 def check(error: float, what: str) -> None:
     """Raise ParityFailed when a float32 unit differs from transformers."""
-    if not error <= MAX_RELATIVE_ERROR:
+    if not 0 <= error <= MAX_RELATIVE_ERROR:
         raise ParityFailed(
             f"The unit {what} differs from transformers by {error:.1e} (allowed {MAX_RELATIVE_ERROR:.0e}), so nothing "
             "was published; this model cannot be exported by this version."
+        )
+
+
+def check_finite(error: float, what: str) -> None:
+    """Raise ParityFailed when a compressed unit gave something that is no number."""
+    if not np.isfinite(error):
+        raise ParityFailed(
+            f"The compressed unit {what} computes values that are not finite, so nothing was published; choose "
+            "--layers int8_asym or another group size."
         )
 
 
@@ -185,3 +254,20 @@ def compare_logits(reference: Array, plain: Array, stored: Array) -> EndToEnd:
     return EndToEnd(
         positions=int(np.prod(reference.shape[:2])), top1_agreement=agreement, mean_kl=mean_kl, fp32_error=fp32_error
     )
+
+
+def _quiet(hidden: Array) -> Array:
+    """Take the first tokens of a text, each scaled down to the size of epsilons: [1,n,H]."""
+    few = hidden[:1, :QUIET_TOKENS]
+    size = np.sqrt((few.astype(np.float64) ** 2).mean(-1, keepdims=True))
+    return np.asarray(few * (QUIET_SIZE / np.maximum(size, np.finfo(np.float32).tiny)), np.float32)
+
+
+def _by_token(values: Array) -> Array:
+    """Put all heads of keys or values [B,heads,T,D] side by side; hidden states are side by side already."""
+    return values if values.ndim == 3 else np.concatenate(np.moveaxis(values, 1, 0), -1)
+
+
+def _stacked(tables: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    cos, sin = zip(*tables, strict=True)
+    return torch.cat(cos), torch.cat(sin)

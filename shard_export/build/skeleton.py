@@ -66,7 +66,8 @@ class Skeleton:
             dict(getattr(self.model, "all_tied_weights_keys", None) or {}),
             getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or (),
         )
-        self._scale_rotary(checkpoint.rope_factors())
+        self.rope_factors = checkpoint.rope_factors()
+        self._scale_rotary(self.rope_factors)
         self.taps = [Tap(layer) for layer in self._layers]
         parent = self.model.get_submodule(self._prefix.rpartition(".")[0])
         parent.layers = torch.nn.ModuleList(self.taps)

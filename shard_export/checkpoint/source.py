@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shard_export.library.errors import CheckpointError, CheckpointTorn
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
+
+
+class Blocks(NamedTuple):
+    """A matrix as a quantized file holds it: the format's name, bytes uint8 [out, n] and how many make a block."""
+
+    format: str
+    data: Any
+    block_bytes: int
 
 
 class Checkpoint(abc.ABC):
@@ -43,9 +51,30 @@ class Checkpoint(abc.ABC):
     def tensor(self, name: str) -> torch.Tensor:
         """Read one tensor as float32 into memory; raises KeyError or CheckpointTorn."""
 
+    def same(self, one: str, other: str) -> bool:
+        """Tell whether two tensors hold the same values."""
+        import torch
+
+        return bool(torch.equal(self.tensor(one), self.tensor(other)))
+
     def rope_factors(self) -> torch.Tensor | None:
         """Return divisors of the rotary frequencies that the format keeps outside the config, if any."""
         return None
+
+    def stored_format(self, name: str) -> str:
+        """Name the block format of a quantized tensor (`Q4_K`); empty for plain numbers."""
+        return ""
+
+    def blocks(self, name: str) -> Blocks | None:
+        """Return a quantized matrix as it is stored, its rows in the model's order; None for plain numbers."""
+        return None
+
+    def notes(self) -> list[str]:
+        """Say what a user should know about how the source is read; most sources give no reason to."""
+        return []
+
+    def forget(self) -> None:  # noqa: B027 - not every format keeps something
+        """Give back what reading tensors left in memory; called between layers."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -55,8 +84,11 @@ class Checkpoint(abc.ABC):
 def open_checkpoint(path: Path) -> Checkpoint:
     """Open a Hugging Face folder or a `.gguf` file; raises CheckpointError or CheckpointTorn."""
     if path.is_dir():
+        from shard_export.checkpoint.bin import INDEX_NAME, SINGLE_NAME, BinCheckpoint
         from shard_export.checkpoint.safetensors import SafetensorsCheckpoint
 
+        if not any(path.glob("*.safetensors*")) and any((path / name).is_file() for name in (SINGLE_NAME, INDEX_NAME)):
+            return BinCheckpoint(path)
         return SafetensorsCheckpoint(path)
     if not path.exists():
         raise CheckpointTorn(f"{path} does not exist; name a Hugging Face model folder or a .gguf file.")

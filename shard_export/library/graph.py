@@ -69,6 +69,15 @@ def fused_layers(compiled: ov.CompiledModel) -> int:
     return count
 
 
+def mask_model(window_tokens: int) -> ov.Model:
+    """Return the mask a stage builds for layers with that window (0: none), alone, so that a build can check it."""
+    mask, positions = (
+        _parameter("attention_mask", [-1, -1], ov.Type.i64),
+        _parameter("position_ids", [-1, -1], ov.Type.i64),
+    )
+    return ov.Model([op.result(_mask_4d(mask, positions, window_tokens))], [mask, positions], "mask")
+
+
 class _Assembly:
     """One run of `assemble`: the unit models read so far and the parameters made so far."""
 

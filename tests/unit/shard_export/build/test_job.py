@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from shard_export.build import job
+from shard_export.build import estimate, job
 from shard_export.build.events import BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
 from shard_export.build.job import BuildOptions, build_library
 from shard_export.library import errors
@@ -121,7 +121,7 @@ def test_a_tensor_that_is_computed_anyway_is_ignored_with_the_reason(source: Pat
 
 def test_weights_that_are_not_finite_are_refused(source: Path) -> None:
     edit_weights(source, model__layers__0__mlp__up_proj__weight=torch.full((96, 64), float("nan")))
-    assert_refused(source, errors.CompressionError, "mlp.up_proj.weight")
+    assert_refused(source, errors.CheckpointError, "mlp.up_proj.weight", "not finite")
 
 
 def test_a_torn_weights_file_is_named(source: Path) -> None:
@@ -156,7 +156,7 @@ def test_an_unknown_family_is_named_with_what_is_supported(source: Path, kind: s
 
 
 def test_a_quantized_checkpoint_is_refused(source: Path) -> None:
-    edit_config(source, quantization_config={"quant_method": "fp8"})
+    edit_config(source, quantization_config={"quant_method": "awq"})
     assert_refused(source, errors.CheckpointError, "already quantized")
 
 
@@ -198,15 +198,16 @@ def test_too_small_a_disk_is_refused_at_the_start(source: Path, monkeypatch: pyt
     assert_refused(source, errors.DiskFull, "needs about")
 
 
-def test_a_cancelled_build_leaves_nothing(source: Path) -> None:
-    cancel, out = threading.Event(), source.parent / "out"
+def test_too_little_memory_is_refused_at_the_start(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "BASE_MEMORY_BYTES", 1 << 60)
+    assert_refused(source, errors.MemoryShort, "GB of memory", "close other programs")
 
-    def stop_after_first_layer(event: BuildEvent) -> None:
-        if isinstance(event, LayerDone):
-            cancel.set()
 
-    with pytest.raises(errors.BuildCancelled):
-        build_library(source, out, on_event=stop_after_first_layer, cancel=cancel)
+def test_a_build_that_is_cancelled_at_the_start_leaves_nothing(source: Path) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(errors.BuildCancelled, match="nothing of it is kept"):
+        build_library(source, source.parent / "out", cancel=cancel)
     assert sorted(path.name for path in source.parent.iterdir()) == ["tiny-llama"]
 
 
@@ -229,7 +230,7 @@ def test_a_folder_that_is_no_library_is_never_replaced(llama: Path, tmp_path: Pa
 
 
 def test_what_a_killed_build_left_is_cleared_away(llama: Path, tmp_path: Path) -> None:
-    left = work_folder_of(tmp_path / "out") / "units"
+    left = work_folder_of(tmp_path / "out") / "library" / "units"
     left.mkdir(parents=True)
     (left / "999.bin").write_bytes(b"stale")
     build_library(llama, tmp_path / "out")
