@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from console.api.admin import types as wire
 from console.errors import ConsoleError
 from installer.bootstrap import ROOT
 from installer.loopback import AgentSettings, Answer, LoopbackError, LoopbackFleet, ended_by_signals
+from shard_export.library.store import remove_tree
 
 MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 QUESTIONS = (
@@ -107,7 +107,7 @@ def demo_library(cache: Path, say: Callable[[str], None]) -> Path:
             say("the layer library is there and verified")
             return library
         say("the layer library does not verify and is built again")
-        shutil.rmtree(library)
+        remove_tree(library)
     cache.mkdir(parents=True, exist_ok=True)
     say(f"building the layer library of {source.name}")
     code = _export("build", str(source), str(library))

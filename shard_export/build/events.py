@@ -6,13 +6,23 @@ import msgspec
 
 
 class BuildStarted(msgspec.Struct, frozen=True, tag="started", tag_field="type"):
-    """The checkpoint is open and its tensors are accounted for. `estimated_bytes` is the library's size."""
+    """The checkpoint is open and its tensors are accounted for.
+
+    `estimated_bytes` is the library's size, `estimated_memory_bytes` the peak of the process. `finished_layers` were
+    made by an earlier build; `restarted_because` says why one was not continued (empty: there was none, or it was).
+    `notes` says how the source is read where that is not plain.
+    """
 
     model_id: str
     family: str
     layer_count: int
     estimated_bytes: int
     ignored_tensors: dict[str, str] = {}
+    estimated_memory_bytes: int = 0
+    estimated_seconds: float = 0.0
+    finished_layers: int = 0
+    restarted_because: str = ""
+    notes: list[str] = []
 
 
 class LayerDone(msgspec.Struct, frozen=True, tag="layer", tag_field="type"):

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import copy
 import inspect
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from shard_export.checkpoint.families import SUPPORTED, unknown_family
+from shard_export.checkpoint.conversion import converted
+from shard_export.checkpoint.families import attention_for, check_family, rope_kinds, unknown_family
 from shard_export.checkpoint.ledger import KeyLedger
 from shard_export.library.errors import CheckpointError, TensorMismatch
 
 if TYPE_CHECKING:
     from shard_export.checkpoint.source import Checkpoint
+
+End = Literal["embed", "head"]
 
 # Long enough to show a window, short enough to cost nothing.
 _PROBE_WINDOW, _PROBE_TOKENS = 5, 12
@@ -46,7 +48,7 @@ class Tap(torch.nn.Module):  # type: ignore[misc]  # torch is not followed by my
 
 
 class Skeleton:
-    """The model of a checkpoint with its embedding, norm and head loaded and its layers tapped.
+    """The model of a checkpoint with all but its layers, embedding and output matrix loaded, and its layers tapped.
 
     `kinds[i]` is (rope index, window tokens) of layer i; a window of 0 is full attention, a rope index of -1 none.
     """
@@ -54,14 +56,13 @@ class Skeleton:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.config = checkpoint.config()
         self.family = str(self.config.model_type)
-        if self.family not in SUPPORTED:
-            raise unknown_family(self.family)
+        check_family(self.config)
         self.model = self._empty_model()
         checkpoint.bind(self.model)
         self._prefix, layers = _decoder_layers(self.model, self.config, self.family)
         self._layers: list[torch.nn.Module] = list(layers)
         self.ledger = KeyLedger(
-            checkpoint,
+            converted(checkpoint, self.model),
             {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()},
             dict(getattr(self.model, "all_tied_weights_keys", None) or {}),
             getattr(self.model, "_keys_to_ignore_on_load_unexpected", None) or (),
@@ -69,9 +70,12 @@ class Skeleton:
         self.rope_factors = checkpoint.rope_factors()
         self._scale_rotary(self.rope_factors)
         self.taps = [Tap(layer) for layer in self._layers]
-        parent = self.model.get_submodule(self._prefix.rpartition(".")[0])
-        parent.layers = torch.nn.ModuleList(self.taps)
+        parent, _, attribute = self._prefix.rpartition(".")
+        setattr(self.model.get_submodule(parent), attribute, torch.nn.ModuleList(self.taps))
+        self.vocab_size = int(self.model.get_output_embeddings().weight.shape[0])
+        self._ends = self._end_names()
         self._load_rest()
+        self._freeze_rotary()
         self.ropes: list[int] = []
         self.kinds = self._probe_kinds()
 
@@ -80,17 +84,28 @@ class Skeleton:
         return int(self.config.hidden_size)
 
     @property
-    def vocab_size(self) -> int:
-        return int(self.model.get_output_embeddings().weight.shape[0])
-
-    @property
     def context_tokens(self) -> int:
         return int(self.config.max_position_embeddings)
+
+    def notes(self) -> list[str]:
+        """Say where the library will differ from what transformers does, and why."""
+        if "longrope" not in rope_kinds(self.config):
+            return []
+        note = (
+            f"longrope: one set of rotary factors for all texts, the one for {self.context_tokens} tokens; "
+            "transformers changes factors with the length of a text, which a cache cannot follow."
+        )
+        return [note]
 
     def weight_count(self) -> tuple[int, int]:
         """Return how many weights the layers hold, and how many the embedding and the head."""
         layers = sum(tensor.numel() for layer in self._layers for tensor in layer.state_dict().values())
         return layers, 2 * self.vocab_size * self.hidden_size
+
+    def largest_unit(self) -> int:
+        """Return how many weights the largest unit holds."""
+        layers = [sum(int(tensor.numel()) for tensor in layer.state_dict().values()) for layer in self._layers]
+        return max(*layers, self.vocab_size * self.hidden_size)
 
     def matrix_shapes(self) -> dict[str, tuple[int, int]]:
         """List the layers' matrices with (output rows, input columns)."""
@@ -100,6 +115,15 @@ class Skeleton:
             for name, tensor in layer.state_dict().items()
             if tensor.ndim == 2
         }
+
+    def matrices(self, unit: int | End) -> dict[str, torch.Tensor]:
+        """Return the matrices of a layer, or of an end, by their names in the checkpoint; `fill_*` loads them."""
+        if isinstance(unit, int):
+            named = {f"{self._prefix}.{unit}.{name}": part for name, part in self._layers[unit].state_dict().items()}
+        else:
+            state = self.model.state_dict()
+            named = {name: state[name] for name in self._ends[unit]}
+        return {name: tensor for name, tensor in named.items() if tensor.ndim == 2}
 
     def rope_name(self, rope: int) -> str:
         """Name a rope unit after the layers that use it."""
@@ -121,6 +145,31 @@ class Skeleton:
     def drop_layer(self, index: int) -> None:
         """Give a layer's memory back."""
         self._layers[index] = torch.nn.Identity()
+
+    def skip_layer(self, index: int) -> None:
+        """Account for a layer that an earlier build finished."""
+        for name in self._layers[index].state_dict():
+            self.ledger.skip(f"{self._prefix}.{index}.{name}")
+        self.drop_layer(index)
+
+    def fill_end(self, end: End) -> None:
+        """Load the tensors that only `embed` or only `head` needs; call `drop_end` when done with them."""
+        for name in self._ends[end]:
+            self._put(name, self.ledger.take(name))
+
+    def skip_end(self, end: End) -> None:
+        """Account for an end that an earlier build finished."""
+        for name in self._ends[end]:
+            self.ledger.skip(name)
+
+    def drop_end(self, end: End) -> None:
+        """Give the memory of an end back."""
+        for name in self._ends[end]:
+            self._put(name, torch.empty(0))  # not `meta`: a graph cannot be traced beside such tensors
+
+    def _put(self, name: str, tensor: torch.Tensor) -> None:
+        module, _, attribute = name.rpartition(".")
+        setattr(self.model.get_submodule(module), attribute, torch.nn.Parameter(tensor, requires_grad=False))
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Run what the model does before its first layer: ids [B,n] -> hidden [B,n,H]."""
@@ -154,16 +203,31 @@ class Skeleton:
 
         try:
             with init_empty_weights(include_buffers=False):
-                model = AutoModelForCausalLM.from_config(self.config, attn_implementation="sdpa", dtype=torch.float32)
+                model = AutoModelForCausalLM.from_config(
+                    self.config,
+                    attn_implementation=attention_for(self.config),
+                    # Experts picked by index are a Gather and a MatMul, which OpenVINO can convert and run.
+                    experts_implementation="batched_mm",
+                    dtype=torch.float32,
+                )
         except (ValueError, TypeError, ZeroDivisionError, RuntimeError) as error:
             raise CheckpointError(
                 f"transformers cannot make a {self.family} model of this config ({error}); check config.json."
             ) from error
         return model.eval()
 
+    def _end_names(self) -> dict[End, list[str]]:
+        """Name the tensors of the embedding and of the output matrix: often the largest of all."""
+        names = {module: name for name, module in self.model.named_modules()}
+        ends: dict[End, Any] = {"embed": self.model.get_input_embeddings(), "head": self.model.get_output_embeddings()}
+        return {end: [f"{names[module]}.{key}" for key in module.state_dict()] for end, module in ends.items()}
+
     def _load_rest(self) -> None:
-        tensors = {name: self.ledger.take(name) for name in self.model.state_dict()}
-        self.model.load_state_dict(tensors, strict=True, assign=True)
+        for end in self._ends:
+            self.drop_end(end)
+        late = {name for names in self._ends.values() for name in names}
+        tensors = {name: self.ledger.take(name) for name in self.model.state_dict() if name not in late}
+        self.model.load_state_dict(tensors, strict=False, assign=True)
         _check_filled(self.model, "the model")
         self.model.requires_grad_(False)
 
@@ -173,6 +237,22 @@ class Skeleton:
         for module in self.model.modules():
             if isinstance(getattr(module, "inv_freq", None), torch.Tensor):
                 module.inv_freq = module.inv_freq / factors
+
+    def _freeze_rotary(self) -> None:
+        """Choose for good between frequencies that a model would choose by the length of each call.
+
+        Keys stay in the cache, so a stream's frequencies must not change on its way: they are those of a text as long
+        as the context. For longrope that is the long factors when the context passes the original one; dynamic NTK
+        keeps the plain frequencies, which hold up to `max_position_embeddings`, the context.
+        """
+        last = torch.tensor([[self.context_tokens - 1]])
+        self._run(inputs_embeds=torch.zeros(1, 1, self.hidden_size), position_ids=last)
+        for module in self.model.modules():
+            kind = getattr(module, "rope_type", None)
+            if isinstance(kind, str):
+                module.rope_type = "default"
+            elif isinstance(kind, dict):
+                module.rope_type = dict.fromkeys(kind, "default")
 
     def _probe_kinds(self) -> list[tuple[int, int]]:
         windows = self._probe_windows()
@@ -243,7 +323,7 @@ def causal_mask(tokens: int, window: int) -> torch.Tensor:
 def cache_argument(layer: torch.nn.Module) -> str:
     """Tell what a decoder layer calls its cache: transformers renamed it in 5.24."""
     parameters = inspect.signature(layer.forward).parameters
-    for name in ("cache", "past_key_values", "past_key_value"):
+    for name in ("cache", "past_key_values", "past_key_value", "layer_past"):
         if name in parameters:
             return name
     raise unknown_family(type(layer).__name__, "its layers take no cache")
@@ -252,9 +332,13 @@ def cache_argument(layer: torch.nn.Module) -> str:
 def _decoder_layers(model: Any, config: Any, family: str) -> tuple[str, torch.nn.ModuleList]:
     count = getattr(config, "num_hidden_layers", None)
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.ModuleList) and re.search(r"\.layers$", name) and len(module) == count:
+        if isinstance(module, torch.nn.ModuleList) and len(module) == count and _takes_hidden(module[0]):
             return name, module
     raise unknown_family(family, "no list of decoder layers was found")
+
+
+def _takes_hidden(layer: torch.nn.Module) -> bool:
+    return "hidden_states" in inspect.signature(layer.forward).parameters
 
 
 def _check_filled(module: torch.nn.Module, where: str) -> None:

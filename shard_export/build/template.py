@@ -1,8 +1,9 @@
 """One trace for all layers of a shape: the graph of a layer with its tensors as named, replaceable constants.
 
 Tracing takes a second a layer, putting other constants into a clone a few milliseconds. The trace is made with marker
-values, so that every constant can be told apart; where torch folded a tensor into something else (Gemma adds one to
-its norms) no template is made and the layers are traced one by one. The parity gate judges both the same.
+values, so that every constant can be told apart, also where torch added one to it (norms that store their distance to
+one); where a tensor was folded into something else no template is made and the layers are traced one by one. The parity
+gate judges both the same.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ if TYPE_CHECKING:
 
 
 class LayerTemplate:
-    """A traced layer whose constants carry the names of the layer's tensors."""
+    """A traced layer with a Parameter for each of its tensors, so that it holds no weights itself."""
 
-    def __init__(self, model: ov.Model, names: frozenset[str]) -> None:
-        self._model, self._names = model, names
+    def __init__(self, model: ov.Model, offsets: Mapping[str, float]) -> None:
+        self._model, self._offsets = model, offsets
 
     def instantiate(self, tensors: Mapping[str, torch.Tensor]) -> ov.Model:
-        """Return a float32 unit with these tensors in place of the markers."""
+        """Return a float32 unit with these tensors, whose memory it shares."""
         model = self._model.clone()
-        for node in model.get_ordered_ops():
+        for node in model.get_parameters():
             name = node.get_friendly_name()
-            if node.get_type_name() == "Constant" and name in self._names:
+            if name in self._offsets:
                 values = tensors[name].numpy().reshape(list(node.get_output_shape(0)))
-                constant = op.constant(values)
+                if self._offsets[name]:
+                    values = values + np.float32(self._offsets[name])
+                constant = op.constant(values, shared_memory=True)
                 constant.set_friendly_name(name)
-                for target in list(node.output(0).get_target_inputs()):
-                    target.replace_source_output(constant.output(0))
+                _put(constant, node)
+                model.remove_parameter(node)
         return model
 
 
@@ -54,12 +57,25 @@ def make_template(layer: torch.nn.Module, trace: Callable[[], ov.Model]) -> Laye
         layer.load_state_dict(real, assign=True)
         layer.requires_grad_(False)
     constants = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
+    offsets: dict[str, float] = {}
     for name, marker in markers.items():
         matching = [node for node in constants if _holds(node, marker.numpy())]
+        offsets[name] = 0.0
+        if not matching:
+            matching = [node for node in constants if _holds(node, marker.numpy() + np.float32(1))]
+            offsets[name] = 1.0
         if len(matching) != 1:
             return None
-        matching[0].set_friendly_name(name)
-    return LayerTemplate(model, frozenset(markers))
+        place = op.parameter(list(matching[0].get_output_shape(0)), np.float32)
+        place.set_friendly_name(name)
+        _put(place, matching[0])
+        model.add_parameters([place])
+    return LayerTemplate(model, offsets)
+
+
+def _put(new: Any, old: Any) -> None:
+    for target in list(old.output(0).get_target_inputs()):
+        target.replace_source_output(new.output(0))
 
 
 def layer_key(layer: torch.nn.Module) -> tuple[Any, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from shard_export.checkpoint.families import unknown_family
-from shard_export.checkpoint.source import Checkpoint
+from shard_export.checkpoint.source import Blocks, Checkpoint
 from shard_export.library.errors import CheckpointTorn
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 # llama.cpp stores the llama3 frequency factors as a tensor; transformers keeps them in the config.
 ROPE_FACTORS = "rope_freqs.weight"
 MAGIC = b"GGUF"
+_PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
 _QUANTIZATION = re.compile(r"[.-](I?Q\d\w*|B?F16|F32)$", re.IGNORECASE)
 
 
@@ -88,16 +91,41 @@ class GgufCheckpoint(Checkpoint):
         import torch
 
         stored = self._names[name]
-        weights = self._dequantized(stored)
-        weights = self._processor.process(
-            weights=weights, name=stored, tensor_key_mapping={}, parsed_parameters={"tensors": {}}
-        ).weights
-        return torch.from_numpy(np.array(weights, np.float32))
+        return torch.from_numpy(np.array(self._processed(self._dequantized(stored), stored), np.float32))
+
+    def stored_format(self, name: str) -> str:
+        kind = str(self._tensors[self._names[name]].tensor_type.name)
+        return "" if kind in _PLAIN else kind
+
+    def blocks(self, name: str) -> Blocks | None:
+        import numpy as np
+        from gguf import GGML_QUANT_SIZES
+
+        if not (kind := self.stored_format(name)):
+            return None
+        stored = self._names[name]
+        tensor = self._tensors[stored]
+        if tensor.data.ndim != 2:
+            return None
+        # The order of the rows (llama.cpp turns those of q and k) is learned by turning their numbers the same way.
+        rows = np.arange(tensor.data.shape[0], dtype=np.float64)[:, None]
+        order = np.asarray(self._processed(rows, stored)).reshape(-1).astype(np.int64)
+        if not np.array_equal(np.sort(order), np.arange(len(rows))):
+            return None
+        return Blocks(kind, tensor.data[order], GGML_QUANT_SIZES[tensor.tensor_type][1])
 
     def rope_factors(self) -> torch.Tensor | None:
         import torch
 
         return torch.from_numpy(self._dequantized(ROPE_FACTORS)) if ROPE_FACTORS in self._tensors else None
+
+    def forget(self) -> None:
+        # What was read of a map counts as our memory until the system wants it back: in the end the whole file.
+        mapping = self._reader.data
+        while mapping is not None and not isinstance(mapping, mmap.mmap):
+            mapping = getattr(mapping, "base", None)
+        if mapping is not None and sys.platform == "linux":
+            mapping.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         self._tensors = {}
@@ -114,6 +142,11 @@ class GgufCheckpoint(Checkpoint):
             yield
         finally:
             gguf.GGUFReader = original
+
+    def _processed(self, weights: Any, stored: str) -> Any:
+        return self._processor.process(
+            weights=weights, name=stored, tensor_key_mapping={}, parsed_parameters={"tensors": {}}
+        ).weights
 
     def _dequantized(self, stored: str) -> Any:
         import numpy as np

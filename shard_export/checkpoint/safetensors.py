@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shard_export.checkpoint.scales import METHODS, is_beside_a_weight, scale_of, scaled
 from shard_export.checkpoint.source import Checkpoint
 from shard_export.library.errors import CheckpointError, CheckpointTorn
 
@@ -21,12 +22,15 @@ _SLICE_ELEMENTS = 1 << 24
 class SafetensorsCheckpoint(Checkpoint):
     """Tensors are read one by one out of memory maps, so opening costs nothing and a layer costs a layer."""
 
+    single_name, index_name = SINGLE_NAME, INDEX_NAME
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._settings = _read_json(path / "config.json")
         self.model_id = _model_id(self._settings, path)
         self.revision = str(self._settings.get("_commit_hash") or "")
-        if self._settings.get("quantization_config"):
+        self._quantization = self._settings.get("quantization_config") or {}
+        if self._quantization and self._quantization.get("quant_method") not in METHODS:
             raise CheckpointError(
                 f"{path} is already quantized, and quantizing twice ruins the text; use the 16-bit original or a .gguf."
             )
@@ -37,7 +41,7 @@ class SafetensorsCheckpoint(Checkpoint):
         from transformers import AutoConfig
 
         try:
-            return AutoConfig.from_pretrained(str(self.path), local_files_only=True)
+            config = AutoConfig.from_pretrained(str(self.path), local_files_only=True)
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             from shard_export.checkpoint.families import unknown_family
 
@@ -45,8 +49,11 @@ class SafetensorsCheckpoint(Checkpoint):
             if not _is_known_to_transformers(kind):
                 raise unknown_family(kind) from error
             raise CheckpointTorn(
-                f"{self.path / 'config.json'} is not a usable {kind} config ({_first_line(error)}); download it again."
+                f"{self.path / 'config.json'} is not a usable {kind} config ({first_line(error)}); download it again."
             ) from error
+        if self._quantization:
+            del config.quantization_config  # `tensor` gives plain numbers
+        return config
 
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
@@ -57,26 +64,31 @@ class SafetensorsCheckpoint(Checkpoint):
             return AutoTokenizer.from_pretrained(str(self.path), local_files_only=True)
         except Exception as error:
             raise CheckpointTorn(
-                f"The tokenizer of {self.path} cannot be read ({_first_line(error)}); download its files again."
+                f"The tokenizer of {self.path} cannot be read ({first_line(error)}); download its files again."
             ) from error
 
     def bind(self, model: torch.nn.Module) -> None:
         """Nothing to learn: the names on disk are the model's own."""
 
     def names(self) -> frozenset[str]:
-        return frozenset(self._where)
+        return frozenset(name for name in self._where if not is_beside_a_weight(name, self._where))
+
+    def notes(self) -> list[str]:
+        return ["The source is stored in 8 bits and was dequantized."] if self._quantization else []
 
     def tensor(self, name: str) -> torch.Tensor:
         import torch
 
-        file = self._open(self._where[name])
-        tensor = file.get_tensor(name)
+        tensor = self._read(name)
+        if tensor.dtype in {torch.float8_e4m3fn, torch.float8_e5m2}:
+            scale = self._read(scale_of(name, self._where, self.path))
+            return scaled(tensor, scale, self._quantization, name)
         if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise CheckpointError(
                 f"Tensor {name} of {self.path} is stored as {tensor.dtype}, which is already quantized; "
                 "use the 16-bit original."
             )
-        return torch.as_tensor(tensor).to(torch.float32)
+        return torch.as_tensor(tensor).to(torch.float32, copy=True)
 
     def same(self, one: str, other: str) -> bool:
         import torch
@@ -90,16 +102,20 @@ class SafetensorsCheckpoint(Checkpoint):
         starts = range(0, shape[0], rows)
         return all(torch.equal(ours[first : first + rows], theirs[first : first + rows]) for first in starts)
 
+    def forget(self) -> None:
+        # What was read of a map counts as our memory until the system wants it back: in the end the whole model.
+        self._files.clear()
+
     def close(self) -> None:
         # Windows cannot delete a file that is still mapped, so the maps go as soon as the build is done.
         self._files.clear()
 
     def _locate(self) -> dict[str, Path]:
-        index_path, single = self.path / INDEX_NAME, self.path / SINGLE_NAME
+        index_path, single = self.path / self.index_name, self.path / self.single_name
         if not index_path.is_file():
             if not single.is_file():
                 raise CheckpointTorn(
-                    f"{self.path} has neither {SINGLE_NAME} nor {INDEX_NAME}; download the safetensors weights."
+                    f"{self.path} has neither {self.single_name} nor {self.index_name}; download the model's weights."
                 )
             return dict.fromkeys(self._keys(single), single)
         weight_map = _read_json(index_path).get("weight_map")
@@ -109,7 +125,9 @@ class SafetensorsCheckpoint(Checkpoint):
         for file in sorted(set(where.values())):
             present = self._keys(file)
             if absent := sorted(name for name, place in where.items() if place == file and name not in present):
-                raise CheckpointTorn(f"{file} lacks tensor {absent[0]} which {INDEX_NAME} promises; download it again.")
+                raise CheckpointTorn(
+                    f"{file} lacks tensor {absent[0]} which {self.index_name} promises; download it again."
+                )
             for name in present:
                 where.setdefault(name, file)
         return where
@@ -117,19 +135,25 @@ class SafetensorsCheckpoint(Checkpoint):
     def _keys(self, path: Path) -> set[str]:
         return set(self._open(path).keys())
 
-    def _open(self, path: Path) -> Any:
-        from safetensors import SafetensorError, safe_open
+    def _read(self, name: str) -> torch.Tensor:
+        return self._open(self._where[name]).get_tensor(name)
 
+    def _open(self, path: Path) -> Any:
         if str(path) not in self._files:
             if not path.is_file():
                 raise CheckpointTorn(f"{path} is missing; download the model again.")
-            try:
-                self._files[str(path)] = safe_open(str(path), framework="pt")
-            except (SafetensorError, OSError) as error:
-                raise CheckpointTorn(
-                    f"{path} is not a whole safetensors file ({_first_line(error)}); download it again."
-                ) from error
+            self._files[str(path)] = self._map(path)
         return self._files[str(path)]
+
+    def _map(self, path: Path) -> Any:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            return safe_open(str(path), framework="pt")
+        except (SafetensorError, OSError) as error:
+            raise CheckpointTorn(
+                f"{path} is not a whole safetensors file ({first_line(error)}); download it again."
+            ) from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -138,7 +162,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise CheckpointTorn(f"{path} is missing; name a folder with a Hugging Face model.") from None
     except (ValueError, OSError) as error:
-        raise CheckpointTorn(f"{path} cannot be read ({_first_line(error)}); download it again.") from error
+        raise CheckpointTorn(f"{path} cannot be read ({first_line(error)}); download it again.") from error
     if not isinstance(content, dict):
         raise CheckpointTorn(f"{path} is not a JSON object; download it again.")
     return content
@@ -155,5 +179,6 @@ def _is_known_to_transformers(kind: str) -> bool:
     return kind in CONFIG_MAPPING_NAMES
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of what another package says, to be put in brackets."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:200]

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from shard_export.library.errors import (
     DiskFull,
     ExportError,
     LibraryDamaged,
+    LibraryError,
     LibraryExists,
     LibraryIncomplete,
     LibraryTooNew,
@@ -28,9 +30,10 @@ from shard_export.library.errors import (
 from shard_export.library.manifest import FORMAT_VERSION, MANIFEST_NAME, FileRecord, Manifest, encode_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 HASH_CHUNK_BYTES = 1 << 20
+READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 MAX_MANIFEST_BYTES = 64 << 20
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
@@ -129,13 +132,18 @@ def check_target(out: Path, *, replace: bool) -> None:
 def publish(work: Path, out: Path, manifest: Manifest, *, replace: bool = False) -> None:
     """Turn a finished work folder into the library `out`: sync the files, write the manifest, rename.
 
+    A published library never changes: its files are read-only, and those that a library beside it holds already are
+    stored once, as hard links.
     Raises LibraryExists when `out` was taken meanwhile, DiskFull, ExportError for other faults of the disk.
     """
     check_target(out, replace=replace)
     with disk_errors(out):
         for record in manifest.files():
             _sync(work / record.path)
+        share_files(work, out.parent, manifest)
         write_synced(work / MANIFEST_NAME, encode_manifest(manifest))
+        for name in [record.path for record in manifest.files()] + [MANIFEST_NAME]:
+            (work / name).chmod(READ_ONLY)
         for folder in {(work / record.path).parent for record in manifest.files()} | {work}:
             _sync_folder(folder)
         if out.is_dir() and any(out.iterdir()):
@@ -145,6 +153,48 @@ def publish(work: Path, out: Path, manifest: Manifest, *, replace: bool = False)
                 out.rmdir()  # Windows renames only onto nothing
             work.replace(out)
         _sync_folder(out.parent)
+
+
+def share_files(work: Path, neighbours: Path, manifest: Manifest) -> int:
+    """Replace files of `work` by hard links to equal ones of the libraries in `neighbours`; returns the bytes saved.
+
+    A neighbour's file is read before it is trusted. Where the file system has no hard links nothing happens.
+    """
+    known = _files_of_libraries(neighbours)
+    saved_bytes = 0
+    for record in manifest.files():
+        for path in known.get((record.sha256, record.size_bytes), ()):
+            target = work / record.path
+            with contextlib.suppress(OSError):
+                if path.samefile(target) or sha256_of(path) != record.sha256:
+                    continue
+                link = target.with_name(f"{target.name}.link")
+                link.unlink(missing_ok=True)
+                link.hardlink_to(path)
+                link.replace(target)
+                saved_bytes += record.size_bytes
+                break
+    return saved_bytes
+
+
+def _files_of_libraries(folder: Path) -> dict[tuple[str, int], list[Path]]:
+    known: dict[tuple[str, int], list[Path]] = {}
+    for path in sorted(folder.glob(f"*/{MANIFEST_NAME}")):
+        with contextlib.suppress(LibraryError, OSError):
+            for record in load_manifest(path.parent).files():
+                known.setdefault((record.sha256, record.size_bytes), []).append(path.parent / record.path)
+    return known
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it, read-only files too; what cannot be removed stays."""
+
+    def retry_writable(remove: Callable[[str], object], path: str, _error: object) -> None:
+        with contextlib.suppress(OSError):  # Windows removes no read-only file, and none that is open
+            Path(path).chmod(stat.S_IRUSR | stat.S_IWUSR)
+            remove(path)
+
+    shutil.rmtree(folder, onerror=retry_writable)
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -187,14 +237,14 @@ def existing_parent(path: Path) -> Path:
 def _swap(work: Path, out: Path) -> None:
     old = out.parent / f".{out.name}.old"
     if old.exists():
-        shutil.rmtree(old)
+        remove_tree(old)
     out.replace(old)
     try:
         work.replace(out)
     except OSError:
         old.replace(out)
         raise
-    shutil.rmtree(old)
+    remove_tree(old)
 
 
 def _sync(path: Path) -> None:

@@ -25,24 +25,46 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 257,
     "pad_token_id": 257,
 }
-# What makes each family differ from a plain llama, so that a test would notice if it were dropped.
+_ORIGINAL = {"rope_theta": 10000.0, "original_max_position_embeddings": 32}
+_EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# What makes each family differ from a plain llama, so that a test would notice if it were dropped. The rotary kinds
+# that stretch a text do so from position 32 on, and the windows are shorter than the tests' texts.
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
+    "llama-linear-rope": {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
+    "llama-dynamic-rope": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}},
     "llama-llama3-rope": {
         "rope_parameters": {
             "rope_type": "llama3",
-            "rope_theta": 10000.0,
             "factor": 8.0,
             "low_freq_factor": 1.0,
             "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 32,
+            **_ORIGINAL,
         }
     },
+    "llama-yarn-rope": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, **_ORIGINAL}},
     "mistral": {"sliding_window": 16},
+    "ministral": {"head_dim": 16, "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]},
     "qwen2": {"tie_word_embeddings": True},
     "qwen3": {"head_dim": 32},
-    "phi3": {"partial_rotary_factor": 0.5},
+    "phi3": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
+    "phi3-longrope": {
+        "original_max_position_embeddings": 32,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "short_factor": [1.0 + 0.1 * index for index in range(8)],
+            "long_factor": [1.5 + 0.5 * index for index in range(8)],
+            **_ORIGINAL,
+        },
+    },
     "gemma": {"head_dim": 32},
+    "gemma2": {"head_dim": 32, "sliding_window": 16, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 1.5},
+    "gemma3_text": {
+        "head_dim": 32,
+        "num_hidden_layers": 4,
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
     "granite": {
         "embedding_multiplier": 3.0,
         "residual_multiplier": 0.3,
@@ -52,6 +74,40 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "olmo2": {},
     "smollm3": {"no_rope_layers": [1, 0]},
     "starcoder2": {"sliding_window": None},
+    "cohere": {"logit_scale": 0.3, "use_qk_norm": True},
+    "stablelm": {"use_qkv_bias": True, "qk_layernorm": True},
+    "glm4": {"head_dim": 16, "attention_bias": True},
+    "exaone4": {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]},
+    "ernie4_5": {"head_dim": 16, "use_bias": True},
+    "helium": {"head_dim": 16},
+    "seed_oss": {"head_dim": 32},
+    "hunyuan_v1_dense": {"head_dim": 16},
+    "nemotron": {},
+    "gpt_neox": {"use_parallel_residual": True},
+    "qwen3_moe": {"head_dim": 16, **_EXPERTS},
+    "mixtral": {"num_local_experts": 4, "sliding_window": 16},
+    "olmoe": _EXPERTS,
+    "gpt_oss": {
+        "head_dim": 16,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "deepseek_v3": {
+        "num_key_value_heads": 4,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 2,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "moe_intermediate_size": 32,
+        "q_lora_rank": 16,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 16,
+    },
 }
 
 

@@ -39,6 +39,17 @@ def test_an_error_is_one_sentence_and_its_exit_code(tmp_path: Path, capsys: pyte
     assert main(["verify", str(tmp_path / "out")]) == 7
 
 
+def test_the_families_are_listed_with_what_was_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["families"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("gemma3_text", "eager", "longrope", "qwen3_next cannot be exported"):
+        assert word in shown
+    assert main(["families", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert {"name", "attention", "ropes", "sliding", "experts", "paged", "max_error"} < set(table["exported"][0])
+    assert "lfm2" in table["refused"]
+
+
 def test_help_and_verify_do_not_load_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from shard_export.cli import main; main(['verify', sys.argv[1]]); "
@@ -61,7 +72,7 @@ def test_a_build_that_is_ended_leaves_no_library(tmp_path: Path, sent: signal.Si
                 break
         assert process.wait(60) == status
     assert not (tmp_path / "out").exists()
-    assert work_folder_of(tmp_path / "out").exists() == (sent == signal.SIGKILL)
+    assert work_folder_of(tmp_path / "out").exists()  # what is finished is kept
     assert main(["build", str(source), str(tmp_path / "out"), "--json-events"]) == 0
     assert load_manifest(tmp_path / "out").layer_count == 24
     assert not work_folder_of(tmp_path / "out").exists()

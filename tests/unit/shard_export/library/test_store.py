@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import TYPE_CHECKING, Any
+import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shard_export.library import errors, store
 from shard_export.library.manifest import MANIFEST_NAME, encode_manifest
 from tests.support.libraries import make_library
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -93,6 +92,51 @@ def test_publishing_moves_everything_at_once(library: Path, tmp_path: Path) -> N
     store.publish(library, tmp_path / "published", manifest)
     assert store.verify_library(tmp_path / "published") == manifest
     assert not library.exists()
+
+
+def publish_copy(library: Path, out: Path) -> Path:
+    """Publish a library with the same files once more."""
+    manifest = store.load_manifest(library)
+    work = Path(shutil.copytree(library, out.parent / "work"))
+    for path in work.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+    (work / MANIFEST_NAME).unlink()
+    store.publish(work, out, manifest)
+    return out
+
+
+def test_a_published_library_cannot_be_written(library: Path, tmp_path: Path) -> None:
+    published = publish_copy(library, tmp_path / "published")
+    files = [path for path in published.rglob("*") if path.is_file()]
+    assert all(path.stat().st_mode & 0o222 == 0 for path in files)
+    store.remove_tree(published)
+    assert not published.exists()
+
+
+def test_libraries_side_by_side_store_equal_files_once(library: Path, tmp_path: Path) -> None:
+    published = publish_copy(library, tmp_path / "published")
+    for record in store.verify_library(published).files():
+        assert (published / record.path).samefile(library / record.path)
+    store.remove_tree(library)
+    store.verify_library(published)
+
+
+def test_a_damaged_neighbour_spoils_no_new_library(library: Path, tmp_path: Path) -> None:
+    first = publish_copy(library, tmp_path / "first")
+    store.remove_tree(library)
+    spoiled = first / "units" / "head.bin"
+    whole = spoiled.read_bytes()
+    manifest = store.load_manifest(first)
+    work = Path(shutil.copytree(first, tmp_path / "work"))
+    for path in work.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+    spoiled.chmod(0o644)
+    spoiled.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    store.publish(work, tmp_path / "second", manifest)
+    assert store.verify_library(tmp_path / "second") == manifest
+    assert not (tmp_path / "second" / "units" / "head.bin").samefile(spoiled)
 
 
 def test_publishing_does_not_overwrite(library: Path, tmp_path: Path) -> None:
