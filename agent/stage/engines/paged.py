@@ -16,7 +16,7 @@ import openvino as ov
 import openvino._offline_transformations as transformations
 import psutil
 
-from agent.stage.engines.base import Engine, Floats, Library, compile_options
+from agent.stage.engines.base import Engine, Floats, Library, compile_options, last_line
 from agent.stage.errors import KvFull, StageLoadError
 from agent.stage.types import Row, StageSpec, StreamId
 from shard_export.library.graph import WANTED, fused_layers
@@ -185,7 +185,14 @@ def _paged_graph(model: ov.Model, manifest: Manifest, spec: StageSpec) -> ov.Mod
             # The transformation knows its second kind of entry only by this name.
             parameter.output(0).set_names({"inputs_embeds"})
             parameter.set_friendly_name("inputs_embeds")
-    transformations.paged_attention_transformation(model)
+    try:
+        transformations.paged_attention_transformation(model)
+    except RuntimeError as error:
+        raise StageLoadError(
+            "load",
+            f"PagedAttention does not fit the attention of {manifest.family} models ({last_line(error)}); load this "
+            "range with the stateful engine.",
+        ) from error
     attention = [node for node in model.get_ordered_ops() if node.get_type_name() == "PagedAttentionExtension"]
     if len(attention) != spec.last - spec.first:
         raise StageLoadError(
