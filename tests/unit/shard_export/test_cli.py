@@ -24,7 +24,14 @@ def test_events_are_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["type"] for event in events] == ["started", "layer", "layer", "published"]
     assert main(["verify", str(tmp_path / "out")]) == 0
-    assert "2 layers" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    for words in ("2 layers", "layer-001", "rope-full", "End to end on 192 positions up to position 255"):
+        assert words in shown
+    assert main(["verify", str(tmp_path / "out"), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["largest_fp32_error"] < 1e-4
+    assert record["end_to_end"]["highest_position"] == 255
+    assert record["texts_compared"] > 20
 
 
 def test_an_error_is_one_sentence_and_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
