@@ -1,10 +1,10 @@
-"""Rounding that looks at what a matrix is fed: GPTQ (Frantar et al., 2022, arXiv:2210.17323) with exact minima.
+"""Rounding that looks at what a matrix is fed: GPTQ (Frantar et al., 2022, arXiv:2210.17323) with real minima.
 
 Columns are rounded one after the other, and the error each makes in the layer's output is taken up by the columns not
 rounded yet, as the second moments of the inputs (`inputs^T inputs`) say best. Ours differs in three things. A group
-keeps its real minimum, for `correction.py` carries it at half a bit. The range of a group is searched for the least
-weighted error (as in AWQ, arXiv:2306.00978, and OmniQuant's clipping). At the end the residuals of all groups of a row
-are fitted once more, in closed form. Deterministic: the same text gives the same bytes on the same machine.
+keeps its real minimum as a fractional zero point. The range of a group is searched for the least weighted error (as
+AWQ, arXiv:2306.00978, does for its scales). At the end the minima of all groups of a row are fitted once more, in
+closed form. Deterministic: the same text gives the same bytes on the same machine.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ BLOCK_COLUMNS = 2048
 
 _SHRINKS = (1.0, 0.94, 0.88, 0.82, 0.75)
 _TOP = 15
+_FARTHEST_ZERO = 64
 _TINY = float(np.finfo(np.float16).tiny)
 
 Array = np.ndarray[Any, Any]
@@ -47,19 +48,19 @@ def round_by_inputs(weight: torch.Tensor, moments: list[torch.Tensor], group_siz
         _round_block(weight[:, columns], moment, group_size)
         for columns, moment in zip(blocks_of(weight.shape[1]), moments, strict=True)
     ]
-    codes, scale, zero, residual = (torch.cat([part[index] for part in parts]).T for index in range(4))
+    codes, scale, zero = (torch.cat([part[index] for part in parts]).T for index in range(3))
     values = Quantized(
         codes.reshape(len(weight), -1, group_size).to(torch.uint8).numpy(),
         scale.contiguous()[..., None].numpy(),
-        zero.to(torch.uint8).contiguous()[..., None].numpy(),
+        zero.contiguous()[..., None].numpy(),
     )
-    return Packed("int4_gptq", values, residual.contiguous().numpy())
+    return Packed("int4_gptq", values)
 
 
 def _round_block(
     original: torch.Tensor, moment: torch.Tensor, group_size: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return codes [b, out] and scale, zero, residual [groups, out] of one block of columns [out, b]."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return codes [b, out], scale and zero [groups, out] of one block of columns [out, b]."""
     moment = moment.double()
     mean = float(moment.diagonal().mean()) or 1.0
     moment = moment + DAMPING * mean * torch.eye(len(moment), dtype=torch.float64)
@@ -73,17 +74,17 @@ def _round_block(
         last = first + group_size
         group = weight[first:last]
         with _one_thread():
-            scale, zero, residual = _parameters(group, importance[first:last])
+            scale, zero = _parameters(group, importance[first:last])
             for row, at in enumerate(range(first, last)):
-                code = _codes(group[row], scale, zero, residual)
+                code = _codes(group[row], scale, zero)
                 codes[at] = code
-                error = (group[row] - residual).addcmul_(code - zero, scale, value=-1).div_(factor[at, at])
+                error = group[row].addcmul(code - zero, scale, value=-1).div_(factor[at, at])
                 errors[row] = error
                 group[row + 1 :].addr_(factor[at, at + 1 : last], error, alpha=-1)
         weight[last:].addmm_(factor[first:last, last:].T, errors, alpha=-1)
-        found.append((scale, zero, residual))
-    scale, zero = (torch.stack([part[index] for part in found]) for index in range(2))
-    return codes, scale, zero, _refit(wanted, codes, (scale, zero), moment, group_size)
+        found.append((scale, zero))
+    scale = torch.stack([part[0] for part in found])
+    return codes, scale, _refit(wanted, codes, scale, moment, group_size)
 
 
 @contextlib.contextmanager
@@ -104,42 +105,38 @@ def _inverse_factor(moment: torch.Tensor) -> torch.Tensor:
     return inverse.flip(0, 1).float()
 
 
-def _codes(values: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-    return (values - residual).div_(scale).add_(zero).round_().clamp_(0, _TOP)
+def _codes(values: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+    return (values / scale).add_(zero).round_().clamp_(0, _TOP)
 
 
-def _parameters(group: torch.Tensor, importance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Search scale, integer zero point and residual [out] of a group [n, out], as float16 will hold them."""
+def _parameters(group: torch.Tensor, importance: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Search scale and zero point [out] of a group [n, out], as float16 will hold them."""
     low, high = group.aminmax(dim=0)
+    middle = (low + high) / 2
+    # Far from zero, steps must not be so small that float16 cannot tell the zero points apart.
+    least = (middle.abs() / _FARTHEST_ZERO).clamp_(min=_TINY)
     found: tuple[torch.Tensor, ...] = ()
     best = torch.full_like(low, torch.inf)
     for shrink in _SHRINKS:
-        scale = ((high - low) * (shrink / _TOP)).clamp_(min=_TINY).half().float()
-        # A group of equal weights is its minimum alone.
-        minimum = torch.where(high > low, (low + high) / 2 - scale * (_TOP / 2), low)
-        zero = (-minimum / scale).round_().clamp_(0, _TOP)
-        residual = (minimum + zero * scale).half().float()
-        error = (group - residual).addcmul_(_codes(group, scale, zero, residual) - zero, scale, value=-1)
+        scale = torch.maximum((high - low) * (shrink / _TOP), least).half().float()
+        # A group of equal weights is one code: the middle of an odd number of steps would miss it.
+        zero = torch.where(high > low, _TOP / 2 - middle / scale, -torch.round(middle / scale)).half().float()
+        error = group.addcmul(_codes(group, scale, zero) - zero, scale, value=-1)
         cost = importance @ error.square_()
         better = cost < best
         best = torch.where(better, cost, best)
-        new = scale, zero, residual
+        new = scale, zero
         found = tuple(torch.where(better, a, b) for a, b in zip(new, found, strict=True)) if found else new
-    scale, zero, residual = found
-    return scale, zero, residual
+    return found[0], found[1]
 
 
 def _refit(
-    wanted: torch.Tensor,
-    codes: torch.Tensor,
-    parameters: tuple[torch.Tensor, torch.Tensor],
-    moment: torch.Tensor,
-    group_size: int,
+    wanted: torch.Tensor, codes: torch.Tensor, scale: torch.Tensor, moment: torch.Tensor, group_size: int
 ) -> torch.Tensor:
-    """Return the residuals [groups, out] that leave the least output error with these codes [b, out]."""
-    scale, zero = (part.repeat_interleave(group_size, 0) for part in parameters)
-    lacking = (wanted - (codes - zero) * scale).double()
+    """Return the zero points [groups, out] that leave the least output error with these codes [b, out]."""
+    lacking = (wanted - codes * scale.repeat_interleave(group_size, 0)).double()
     groups = len(codes) // group_size
     by_group = moment.reshape(groups, group_size, -1).sum(1)
     between = by_group.reshape(groups, groups, group_size).sum(-1)
-    return torch.linalg.solve(between, by_group @ lacking).half().float()
+    minimum = torch.linalg.solve(between, by_group @ lacking)
+    return (-minimum / scale).half().float()

@@ -1,10 +1,10 @@
 """Weights of a traced unit stored in 4 or 8 bits, in the graph form OpenVINO executes without unpacking.
 
 Each matrix W[out, in] becomes `(q - zero) * scale` per group of input columns: q in 4 or 8 bits, scale in float16, zero
-in the type of q, and where that is not exact enough a residual per group (`correction.py`). The plain formats are the
-arithmetic of NNCF's data-free modes (a test compares them bit for bit); doing it here costs 0.1 s a layer instead of
-1.5 s and gives the same bytes every time. Other formats come in through a `Pack`: GGUF blocks (`repack.py`) and
-rounding by activations (`gptq.py`).
+in the type of q, or in float16 where a group's minimum must be met exactly. The plain formats are the arithmetic of
+NNCF's data-free modes (a test compares them bit for bit); doing it here costs 0.1 s a layer instead of 1.5 s and gives
+the same bytes every time. Other formats come in through a `Pack`: GGUF blocks (`repack.py`) and rounding by activations
+(`gptq.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from shard_export.build.correction import Corrections
 from shard_export.library.errors import CompressionError
 from shard_export.library.manifest import Compression
 
@@ -39,7 +38,7 @@ GGUF_FORMATS = {
 """Block formats that are stored code by code, with the type their codes get."""
 
 FORMATS = {"int4_asym": "u4", "int4_sym": "i4", "int8_asym": "u8", "int4_gptq": "u4", **GGUF_FORMATS}
-_PARTS = ("codes", "scale", "zero", "residual")
+_PARTS = ("codes", "scale", "zero")
 NAMED = tuple(f"/{part}" for part in _PARTS)
 """Endings of the names of constants that `read_compression` understands."""
 
@@ -50,7 +49,10 @@ Array = np.ndarray[Any, Any]
 
 
 class Quantized(NamedTuple):
-    """A matrix in groups: `codes` [out, groups, group], `scale` and `zero` [out, groups, 1]; no zero when symmetric."""
+    """A matrix in groups: `codes` [out, groups, group], `scale` and `zero` [out, groups, 1].
+
+    No zero when symmetric; it is an integer of the codes' type, or a float that float16 will hold.
+    """
 
     codes: Array
     scale: Array
@@ -58,27 +60,23 @@ class Quantized(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A matrix ready to be stored in one of FORMATS; `residual` [out, groups] is added to each weight of a group."""
+    """A matrix ready to be stored in one of FORMATS."""
 
     format: str
     values: Quantized
-    residual: Array | None = None
 
     def rows(self, part: slice) -> Packed:
         """Return some of the rows."""
         codes, scale, zero = self.values
-        values = Quantized(codes[part], scale[part], None if zero is None else zero[part])
-        return Packed(self.format, values, None if self.residual is None else self.residual[part])
+        return Packed(self.format, Quantized(codes[part], scale[part], None if zero is None else zero[part]))
 
     def dequantized(self) -> Array:
-        """Return W[out, in] in float32 as the stored parts give it (scale and residual in float16)."""
+        """Return W[out, in] in float32 as the stored parts give it (scales and fractional zero points in float16)."""
         codes, scale, zero = self.values
         weight = codes.astype(np.float32)
         if zero is not None:
-            weight = weight - zero.astype(np.float32)
+            weight = weight - zero.astype(np.float16).astype(np.float32)
         weight = weight * scale.astype(np.float16).astype(np.float32)
-        if self.residual is not None:
-            weight += self.residual.astype(np.float16).astype(np.float32)[..., None]
         return weight.reshape(len(codes), -1)
 
 
@@ -135,36 +133,26 @@ def compress_unit(model: ov.Model, mode: PlainMode, group_size: int | None, pack
     int8 is always per output channel, as the kernels expect.
     """
     found = [node for node in model.get_ordered_ops() if node.get_type_name() in {"MatMul", "Gather"}]
-    done: dict[tuple[str, bool], tuple[Packed, Any]] = {}
-    corrections = Corrections()
+    done: dict[str, Any] = {}
     count = 0
     for node in found:
         is_product = node.get_type_name() == "MatMul"
         port = 1 if is_product else 0
         constant = _weight_of(node, port)
         if constant is None:
+            count += _compress_experts(node, mode, group_size)
             continue
         count += 1
         name = str(constant.get_friendly_name())
         turned = is_product and not node.get_attributes()["transpose_b"]
-        # A looked-up row would need its residual looked up and spread, too: such a table is stored plainly.
-        key = name, is_product
-        if key not in done:
+        if name not in done:
             values = np.ascontiguousarray(constant.get_data().T) if turned else constant.get_data()
-            packed = _checked(values, name, mode, group_size, pack)
-            if packed.residual is not None and not is_product:
-                packed = _checked(values, name, "int8_asym", None, None)
-            done[key] = packed, weight_node(packed, name)
-        packed, weight = done[key]
-        product = node
+            done[name] = weight_node(_checked(values, name, mode, group_size, pack), name)
         if turned:
             transposed = bool(node.get_attributes()["transpose_a"])
-            product = op.matmul(node.input_value(0), weight.output(0), transposed, True)
-            _hand_over(node, product)
+            _hand_over(node, op.matmul(node.input_value(0), done[name].output(0), transposed, True))
         else:
-            node.input(port).replace_source_output(weight.output(0))
-        if packed.residual is not None:
-            corrections.add(product, packed.residual, packed.values.codes.shape[-1], f"{name}/{packed.format}/residual")
+            node.input(port).replace_source_output(done[name].output(0))
     if not count:
         raise CompressionError("A unit holds no weight matrix to compress; this model cannot be exported.")
     model.validate_nodes_and_infer_types()
@@ -211,20 +199,33 @@ def mode_of(formats: dict[str, str]) -> str:
     return "+".join(sorted(kinds)) or "none"
 
 
-def weight_node(packed: Packed, name: str) -> Any:
-    """Build the float32 matrix [out, in] of stored parts; the residual is not part of it."""
+def weight_node(packed: Packed, name: str, experts: int = 0) -> Any:
+    """Build the float32 matrix [out, in] of stored parts.
+
+    With `experts` the rows are those of all experts, and the node is [experts, out * groups, group]: runtimes pick
+    experts out of compressed weights only when no reshape stands between.
+    """
     codes, scale, zero = packed.values
     rows, groups, _ = codes.shape
     stem, kind = f"{name}/{packed.format}", _TYPES[FORMATS[packed.format]]
-    if groups == 1:
+    if experts:
+        shape = experts, -1
+        codes, scale = codes.reshape(*shape, codes.shape[-1]), scale.reshape(*shape, 1)
+        zero = zero.reshape(*shape, 1) if zero is not None else None
+    elif groups == 1:
         codes, scale, zero = codes[:, 0], scale[:, 0], zero[:, 0] if zero is not None else None
     node = op.convert(_constant(codes, kind, f"{stem}/codes"), ov.Type.f16)
     if zero is not None:
-        node = op.subtract(node, op.convert(_constant(zero, kind, f"{stem}/zero"), ov.Type.f16))
+        if np.issubdtype(zero.dtype, np.floating):
+            point = op.constant(zero.astype(np.float16))
+            point.set_friendly_name(f"{stem}/zero")
+        else:
+            point = op.convert(_constant(zero, kind, f"{stem}/zero"), ov.Type.f16)
+        node = op.subtract(node, point)
     factor = op.constant(scale.astype(np.float16))
     factor.set_friendly_name(f"{stem}/scale")
     node = op.multiply(node, factor)
-    if groups > 1:
+    if groups > 1 and not experts:
         node = op.reshape(node, op.constant(np.array([rows, -1], np.int64)), False)
     return op.convert(node, ov.Type.f32)
 
@@ -242,9 +243,26 @@ def _checked(values: Array, name: str, mode: PlainMode, group_size: int | None, 
     return packed if packed is not None else pack_plain(values, name, mode, group_size)
 
 
+def _compress_experts(node: Any, mode: PlainMode, group_size: int | None) -> int:
+    """Replace the matrices of all experts [E, out, in] that a Gather picks some of; returns how many were replaced."""
+    weight = node.input_value(0).get_node()
+    is_picked = node.get_type_name() == "Gather" and node.input_value(1).get_partial_shape().rank.get_length() == 1
+    if not is_picked or weight.get_type_name() != "Constant" or len(weight.get_output_shape(0)) != 3:
+        return 0
+    name = str(weight.get_friendly_name())
+    experts, rows, width = weight.get_output_shape(0)
+    packed = _checked(weight.get_data().reshape(-1, width), name, mode, group_size, None)
+    picked = op.gather(weight_node(packed, name, experts), node.input_value(1), node.input_value(2))
+    shaped = op.reshape(picked, op.constant(np.array([-1, rows, width], np.int64)), False)
+    _hand_over(node, shaped)
+    return 1
+
+
 def _weight_of(node: Any, port: int) -> Any:
     source = node.input_value(port).get_node()
     is_matrix = source.get_type_name() == "Constant" and len(source.get_output_shape(0)) == 2
+    # The biases of experts are looked up like an embedding, but they are no matrix.
+    is_matrix = is_matrix and not str(source.get_friendly_name()).endswith("bias")
     return source if is_matrix and source.get_element_type() == ov.Type.f32 else None
 
 

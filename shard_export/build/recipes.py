@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 Choice = Mode | Literal["auto"]
 CHOICES: tuple[str, ...] = ("auto", *get_args(Mode))
 
-# With scales, zero points and corrections, at 32 columns a group; a bit over, for an estimate before the start.
-_BITS = {"int4_sym": 4.5, "int4_asym": 4.7, "int4_gptq": 5.2, "int8_asym": 8.1, "Q4_0": 4.5, "Q4_1": 5.2, "Q4_K": 5.2}
+# With scales and zero points, at 32 columns a group; a bit over, for an estimate before the start.
+_BITS = {"int4_sym": 4.5, "int4_asym": 4.7, "int4_gptq": 5.1, "int8_asym": 8.1, "Q4_0": 4.5, "Q4_1": 5.1, "Q4_K": 5.1}
 _BITS_IN_EIGHT = 9.0
 
 

@@ -1,10 +1,10 @@
 """GGUF blocks as OpenVINO compressed weights, code by code, so that nothing is rounded a second time.
 
 A block is 32 weights with a scale d, or a superblock of 256 with a scale and perhaps a minimum per 16 or 32. Symmetric
-formats (Q4_0, Q5_0, Q6_K, Q8_0) need only codes and scales. The others have a minimum m per group, which becomes an
-integer zero point and a residual (`correction.py`). The codes are the file's own. Scales and residuals are float16: of
-Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 the scales are so in the file; the K formats' scales are products that float16 holds
-within 2^-11, which is what a 16-bit copy of the weights would lose, too.
+formats (Q4_0, Q5_0, Q6_K, Q8_0) need only codes and scales. The others have a minimum m per group, which becomes a
+fractional zero point, -m / d. The codes are the file's own. Scales and zero points are float16: of Q4_0, Q4_1, Q5_0,
+Q5_1 and Q8_0 the scales are so in the file; the K formats' scales are products that float16 holds within 2^-11, and so
+it holds the zero points, which is what a 16-bit copy of the weights would lose, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SUPERBLOCK = 256
 _MAX_ERROR = 2.0**-9
-_LARGEST = float(np.finfo(np.float16).max)
 
 Array = np.ndarray[Any, Any]
 
@@ -54,10 +53,10 @@ def repack(blocks: Blocks, weight: Array) -> Packed | None:
         groups.scale.reshape(rows, -1),
         None if groups.minimum is None else groups.minimum.reshape(rows, -1),
     )
-    # Two groups at least: OpenVINO's kernels take one group as one scale per channel, which is the same.
-    if np.abs(shaped.scale).max(initial=0) > _LARGEST:
+    with np.errstate(over="ignore"):
+        packed = _packed(blocks.format, shaped)
+    if not all(np.isfinite(part.astype(np.float16)).all() for part in packed.values[1:] if part is not None):
         return None
-    packed = _packed(blocks.format, shaped)
     error = np.abs(packed.dequantized() - weight)
     allowed = _MAX_ERROR * np.abs(weight.reshape(rows, -1, size)).max(-1, keepdims=True)
     return packed if (error.reshape(rows, -1, size) <= allowed + np.finfo(np.float16).tiny).all() else None
@@ -65,19 +64,15 @@ def repack(blocks: Blocks, weight: Array) -> Packed | None:
 
 def _packed(name: str, groups: Groups) -> Packed:
     codes, scale, minimum = groups
-    stored = scale.astype(np.float16).astype(np.float32)
+    kind = np.uint8 if GGUF_FORMATS[name].startswith("u") else np.int8
+    scale = scale.astype(np.float16).astype(np.float32)
     if minimum is None:
-        return Packed(name, Quantized(codes.astype(np.int8), stored[..., None], None))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        wanted = np.nan_to_num(np.rint(-minimum / stored), nan=0.0, posinf=0.0, neginf=0.0)
-    if GGUF_FORMATS[name] == "u4":
-        zero = np.clip(wanted, 0, 15)
-        values = Quantized(codes.astype(np.uint8), stored[..., None], zero.astype(np.uint8)[..., None])
-    else:
-        # Five bits in eight leave room to subtract the zero point from the codes themselves.
-        zero = np.clip(wanted, -96, 127)
-        values = Quantized((codes - zero[..., None]).astype(np.int8), stored[..., None], None)
-    return Packed(name, values, minimum + zero.astype(np.float32) * stored)
+        return Packed(name, Quantized(codes.astype(kind), scale[..., None], None))
+    # A group without a scale is its minimum, whatever its codes: one step below or above zero.
+    flat = scale == 0
+    scale = np.where(flat, np.abs(minimum), scale)
+    zero = -minimum / np.where(scale == 0, 1, scale)
+    return Packed(name, Quantized(np.where(flat[..., None], 0, codes).astype(kind), scale[..., None], zero[..., None]))
 
 
 def _halves(part: Array) -> Array:

@@ -43,8 +43,8 @@ class Compression(msgspec.Struct, frozen=True):
 
     `mode` is `int4_sym`, `int4_asym`, `int4_gptq`, `int8_asym`, `gguf`, several of them joined by `+`, or `none`.
     `formats` maps each compressed matrix to its own (a GGUF block format like `Q4_K` when its codes were kept),
-    `group_sizes` to its group size (-1: one scale per output channel). `bits_per_weight` counts scales, zero points
-    and corrections too.
+    `group_sizes` to its group size (-1: one scale per output channel). `bits_per_weight` counts scales and zero
+    points too.
     """
 
     mode: str
