@@ -81,6 +81,11 @@ class ConvertedCheckpoint(Checkpoint):
                 return tensor[0] if isinstance(tensor, list) else tensor
         raise TensorMismatch(f"The tensors of {self.path} do not give the parameter {name}; download the model again.")
 
+    def same(self, one: str, other: str) -> bool:
+        if one in self._plain and other in self._plain:
+            return self._stored.same(self._plain[one], self._plain[other])
+        return super().same(one, other)
+
     def rope_factors(self) -> torch.Tensor | None:
         return self._stored.rope_factors()
 
@@ -109,6 +114,11 @@ class ConvertedCheckpoint(Checkpoint):
                 # Rules may fit by chance; what the model has no place for keeps its name, and the ledger judges it.
                 name, pattern = rename_source_key(stored, [], [], prefix, expected)
             if pattern is None:
+                if name in self._plain:
+                    raise TensorMismatch(
+                        f"{self.path} has two tensors for the parameter {name}, {self._plain[name]} and {stored}; "
+                        "download the model again."
+                    )
                 self._plain[name] = stored
                 continue
             recipe = self._made.get(name) or _Recipe(by_pattern[pattern], name, {})

@@ -185,3 +185,10 @@ def test_a_head_in_the_file_of_a_tied_model_is_what_transformers_uses(
     model = AutoModelForCausalLM.from_pretrained(str(source), dtype=torch.float32)
     assert torch.equal(model.lm_head.weight, change(embed))
     assert (model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()) == same
+
+
+def test_two_tensors_for_one_parameter_are_refused_by_name(tmp_path: Path) -> None:
+    source = make_checkpoint(tmp_path / "model")
+    edit_weights(source, norm__weight=torch.ones(64))  # the older name of model.norm.weight
+    with pytest.raises(TensorMismatch, match=r"model\.norm\.weight.* norm\.weight"):
+        Skeleton(open_checkpoint(source))
