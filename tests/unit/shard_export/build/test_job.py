@@ -53,7 +53,7 @@ def test_a_build_reports_and_records_what_it_did(llama: Path, tmp_path: Path) ->
     assert manifest == verify_library(tmp_path / "out")
     assert [type(event) for event in events] == [BuildStarted, LayerDone, LayerDone, BuildPublished]
     layer = manifest.layer(1)
-    assert layer.compression.mode == "int4_asym"
+    assert layer.compression.mode == "int4_gptq"
     assert layer.compression.group_sizes["mlp.down_proj.weight"] == 32
     assert 4.5 < layer.compression.bits_per_weight < 5.5
     assert layer.parity is not None
