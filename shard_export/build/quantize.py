@@ -42,6 +42,9 @@ _PARTS = ("codes", "scale", "zero")
 NAMED = tuple(f"/{part}" for part in _PARTS)
 """Endings of the names of constants that `read_compression` understands."""
 
+# The biases of experts are looked up like an embedding, but they are no matrix; routers are small, and a rounded one
+# sends tokens to other experts.
+_LEFT = ("bias", ".gate.weight", ".router.weight")
 _BITS = {"u4": 4, "i4": 4, "u8": 8, "i8": 8, "f16": 16, "f32": 32, "bf16": 16}
 _TYPES = {"u4": ov.Type.u4, "i4": ov.Type.i4, "u8": ov.Type.u8, "i8": ov.Type.i8}
 
@@ -261,8 +264,7 @@ def _compress_experts(node: Any, mode: PlainMode, group_size: int | None) -> int
 def _weight_of(node: Any, port: int) -> Any:
     source = node.input_value(port).get_node()
     is_matrix = source.get_type_name() == "Constant" and len(source.get_output_shape(0)) == 2
-    # The biases of experts are looked up like an embedding, but they are no matrix.
-    is_matrix = is_matrix and not str(source.get_friendly_name()).endswith("bias")
+    is_matrix = is_matrix and not str(source.get_friendly_name()).endswith(_LEFT)
     return source if is_matrix and source.get_element_type() == ov.Type.f32 else None
 
 

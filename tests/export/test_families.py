@@ -206,5 +206,6 @@ def test_a_family_is_built_and_published(variant: str, tmp_path: Path) -> None:
     assert manifest.end_to_end.fp32_error < EXACT_ERROR
     layer = manifest.layer(manifest.layer_count - 1).compression
     assert layer.mode == "int8_asym"
-    assert layer.bits_per_weight < 10
+    assert layer.bits_per_weight < 11  # the norms, routers and biases of a tiny model weigh more than a large one's
     assert any("experts" in matrix for matrix in layer.group_sizes) == family_of(variant).experts
+    assert not any(matrix.endswith((".gate.weight", ".router.weight")) for matrix in layer.group_sizes)
