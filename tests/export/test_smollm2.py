@@ -18,6 +18,8 @@ def test_the_library_is_whole_and_says_what_it_costs(smollm2_library: Path) -> N
     assert manifest.layer_count == 30
     assert manifest.end_to_end is not None
     assert manifest.end_to_end.fp32_error < 1e-4
+    assert manifest.end_to_end.highest_position >= 4000
+    assert manifest.tokens.texts_compared > 20
     assert manifest.end_to_end.top1_agreement > 0.6
     assert manifest.end_to_end.mean_kl < 0.5
 
