@@ -27,7 +27,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def draft(folder: Path, *, spoil: bool = False, vocab_size: int = 300) -> Path:
     """Make a smaller model of the target's vocabulary, or almost."""
-    source = make_checkpoint(folder / "draft", "qwen2", num_hidden_layers=1, vocab_size=vocab_size)
+    source = make_checkpoint(folder / "draft", num_hidden_layers=1, vocab_size=vocab_size)
     if spoil:
         path = source / "tokenizer.json"
         content = json.loads(path.read_text())
