@@ -177,7 +177,9 @@ def test_a_unit_that_computes_something_else_is_not_published(source: Path, monk
 
     def spoiled(self: Any, layer: Any, call: Any, rope: int) -> Any:
         model = original(self, layer, call, rope)
-        layer.post_attention_layernorm.weight.mul_(1.01)
+        norm = layer.post_attention_layernorm
+        # Replaced, not changed in place: the traced unit reads its constants from the layer's memory.
+        norm.weight = torch.nn.Parameter(norm.weight * 1.01, requires_grad=False)
         return model
 
     monkeypatch.setattr(job._Build, "_trace", spoiled)
