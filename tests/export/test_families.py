@@ -23,8 +23,8 @@ from shard_export.checkpoint.families import (
     check_family,
     rope_kinds,
 )
-from shard_export.library.errors import UnknownFamily
-from tests.support.checkpoints import FAMILIES, SIZES, make_checkpoint
+from shard_export.library.errors import TensorMismatch, UnknownFamily
+from tests.support.checkpoints import FAMILIES, SIZES, edit_weights, make_checkpoint
 from tests.support.exact_library import exact_library, run_in_chunks
 from tests.support.stage import make_row, make_spec
 
@@ -185,6 +185,13 @@ def test_a_known_family_with_foreign_layers_is_refused() -> None:
     config.layer_types = ["linear_attention", "full_attention"]
     with pytest.raises(UnknownFamily, match="linear_attention"):
         check_family(config)
+
+
+def test_experts_stored_one_by_one_must_be_complete(tmp_path: Path) -> None:
+    source = make_checkpoint(tmp_path / "model", "qwen3_moe")
+    edit_weights(source, model__layers__0__mlp__experts__1__down_proj__weight=None)
+    with pytest.raises(TensorMismatch, match=r"mlp\.experts\.down_proj"):
+        exact_library(source, tmp_path / "out")
 
 
 # A whole build, compressed, of each thing that a plain llama has not; the others take a minute and a half.
