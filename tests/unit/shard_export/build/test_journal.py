@@ -145,6 +145,7 @@ def kill_randomly(source: Path, out: Path, kills: int, longest_s: float) -> None
             assert not out.exists()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 def test_kills_at_random_moments_change_no_byte(source: Path, undisturbed: Manifest, tmp_path: Path) -> None:
     kill_randomly(source, tmp_path / "out", QUICK_KILLS, 1.5)
