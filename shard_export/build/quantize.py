@@ -187,7 +187,8 @@ def read_compression(model: ov.Model, none: bool = False) -> Compression:
         elif kind in _BITS and size > 1:
             weights, bits = weights + size, bits + size * _BITS[kind]
     if bool(formats) == none:
-        raise CompressionError(f"A unit was stored as {mode_of(formats)}, which was not asked for.")
+        found = mode_of(formats) if formats else "uncompressed"
+        raise CompressionError(f"A unit was stored as {found}, which was not asked for.")
     return Compression(
         mode=mode_of(formats),
         bits_per_weight=round(bits / weights, 4) if weights else 0.0,
