@@ -94,7 +94,7 @@ class WholeAnswer(Response):
             return
         finally:
             await close_events(self._events)
-        await json_response(completion(*self._identity, text, finished, self._logprobs))(scope, receive, send)
+        await json_response(completion(*self._identity, text, finished, logprobs=self._logprobs))(scope, receive, send)
 
     async def _collect(self) -> tuple[str, Finished]:
         parts: list[str] = []

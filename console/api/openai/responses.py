@@ -34,7 +34,7 @@ def logprobs_object(logprobs: Sequence[TokenLogprobs]) -> dict[str, object]:
 
 
 def _scored(token: ScoredToken) -> dict[str, object]:
-    logprob = token.logprob if token.logprob > LEAST_LOGPROB else LEAST_LOGPROB
+    logprob = max(LEAST_LOGPROB, token.logprob)
     return {"token": token.data.decode(errors="replace"), "logprob": logprob, "bytes": list(token.data)}
 
 
@@ -44,6 +44,7 @@ def completion(
     model_id: str,
     text: str,
     finished: Finished,
+    *,
     logprobs: Sequence[TokenLogprobs] | None = None,
 ) -> dict[str, object]:
     """Return the body of a whole answer; `logprobs` None means not asked for. `timings` (ms) is an extension."""
