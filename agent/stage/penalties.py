@@ -78,10 +78,14 @@ class Shift:
     def _penalise(self, moved: Logits, history: Ids) -> None:
         sampling = self._sampling
         if sampling.repetition_penalty != 1:
-            seen = np.unique(history)
+            # A mark per id is several times quicker than sorting the history.
+            held = np.zeros(len(moved), np.bool_)
+            held[history] = True
+            seen = np.flatnonzero(held)
             values = moved[seen].astype(np.float64)
             factor = sampling.repetition_penalty
             moved[seen] = np.where(values > 0, values / factor, values * factor)
         if sampling.presence_penalty or sampling.frequency_penalty:
-            said, counts = np.unique(history[sampling.answer_start :], return_counts=True)
-            moved[said] = moved[said] - (counts * sampling.frequency_penalty + sampling.presence_penalty)
+            counts = np.bincount(history[sampling.answer_start :])
+            said = np.flatnonzero(counts)
+            moved[said] = moved[said] - (counts[said] * sampling.frequency_penalty + sampling.presence_penalty)

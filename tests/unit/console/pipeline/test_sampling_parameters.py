@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from agent.stage.types import Logprobs, Sampling, StreamId
+from agent.link.frames import Frame, FrameType, decode
+from agent.stage.types import Epoch, Logprobs, PipelineId, Sampling, StageTiming, StepTable, StreamId
 from console.pipeline.answers import Answer
+from console.pipeline.coordinator import Coordinator
+from console.pipeline.errors import UnknownToken
 from console.pipeline.scheduler import Limits, Outcome, Scheduler
 from console.pipeline.tokens import ModelTokenizer
-from console.pipeline.types import Event, Failed, Finished, GenerationRequest, ScoredToken, Text
+from console.pipeline.types import Event, Failed, Finished, GenerationRequest, ScoredToken, StageInfo, Text
 from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
 
@@ -109,3 +116,59 @@ def test_tokens_with_byte_fallback_are_bytes_too() -> None:
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback()])
     codec = ChatCodec(tokenizer)
     assert [codec.token_bytes(token) for token in (1, 2, 3)] == [b"\xf0", b" the", "é".encode()]
+
+
+class Wire:
+    """Takes the coordinator's frames; the test answers them by hand."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.coordinator = Coordinator(
+            model_id="toy", context_tokens=64, kv_tokens=256, streams=4, tokenizer=TOKENIZER, pipeline=PipelineId(3),
+            stages=[StageInfo("id", "pc", 0, 2, "paged", True)], submit=self.submit, epoch=Epoch(1),
+        )  # fmt: skip
+
+    def submit(self, data: bytes) -> None:
+        self.frames.append(decode(data))
+
+    def answer(self, ids: list[int], logprobs: list[Logprobs | None]) -> None:
+        frame = self.frames[-1]
+        table = msgspec.msgpack.decode(frame.table, type=StepTable)
+        reply = StepTable(table.rows, table.release, [StageTiming(1, 1)], logprobs)
+        changes = {"type": FrameType.TOKENS, "table": msgspec.msgpack.encode(reply), "tensor": np.array(ids, np.int32)}
+        self.coordinator.on_frame(msgspec.structs.replace(frame, **changes))
+
+
+@pytest.mark.parametrize("token", [-1, TOKENIZER.vocab_size])
+async def test_a_bias_on_an_id_the_model_lacks_is_refused_before_anything_runs(token: int) -> None:
+    wire = Wire()
+    with pytest.raises(UnknownToken, match=r"0\.\.257"):
+        await anext(wire.coordinator.generate(GenerationRequest([1], 5, Sampling(logit_bias={token: 1.0}))))
+    assert not wire.frames
+    await wire.coordinator.close()
+
+
+async def test_log_probabilities_go_from_the_tokens_frame_to_the_text() -> None:
+    wire = Wire()
+    async with aclosing(wire.coordinator.generate(GenerationRequest([1], 1, Sampling(logprobs=1)))) as events:
+        first = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        wire.answer([65], [Logprobs(-0.5, [(66, -0.25)])])
+        text = await first
+    assert isinstance(text, Text)
+    assert [(entry.chosen.logprob, entry.top[0].token_id) for entry in text.logprobs] == [(-0.5, 66)]
+    await wire.coordinator.close()
+
+
+@pytest.mark.parametrize("logprobs", [[None, None], [Logprobs(-0.5, [(258, -0.5)])], [Logprobs(-0.5, [(-1, -0.5)])]])
+async def test_log_probabilities_that_cannot_be_true_fail_the_step(
+    logprobs: list[Logprobs | None], expected_logs: Any
+) -> None:
+    expected_logs("console.pipeline.coordinator", "something else than its tokens")
+    wire = Wire()
+    async with aclosing(wire.coordinator.generate(GenerationRequest([1], 1, Sampling(logprobs=1)))) as events:
+        first = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        wire.answer([65], logprobs)
+        assert isinstance(await first, Failed)
+    await wire.coordinator.close()
