@@ -6,7 +6,8 @@ token id i. No generator is carried from one token to the next, so a stream that
 moved to another PC draws the same tokens. `position` is the logical position the sampled token will have.
 
 Filters apply in the customary order: temperature, top_k, top_p, min_p. Ties are kept by top_k and go to the lowest
-id otherwise.
+id otherwise. Bias and penalties come before all of them (`penalties.py`); log-probabilities are those of the logits
+as the model made them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.stage.errors import EngineFailed
-from agent.stage.types import Sampling
+from agent.stage.types import Logprobs, Sampling
 
 GREEDY = Sampling()
 
@@ -92,6 +93,20 @@ def candidates(logits: Logits, sampling: Sampling) -> tuple[npt.NDArray[np.intp]
         kept = np.flatnonzero(scores >= math.log(min(sampling.min_p, 1.0)))
         ids, scores = ids[kept], scores[kept]
     return ids, scores
+
+
+def log_probabilities(logits: Logits, chosen: int, count: int) -> Logprobs:
+    """Return the log-softmax of one position's logits [V] for the chosen id and the `count` best ids."""
+    exact = logits.astype(np.float64)
+    top = exact.max()
+    normaliser = top + math.log(np.exp(exact - top).sum())
+    count = min(count, len(logits))
+    best: list[tuple[int, float]] = []
+    if count > 0:
+        ids = np.flatnonzero(logits >= np.partition(logits, -count)[-count])
+        order = ids[np.argsort(-exact[ids], kind="stable")][:count]
+        best = list(zip(order.tolist(), (exact[order] - normaliser).tolist(), strict=True))
+    return Logprobs(float(exact[chosen] - normaliser), best)
 
 
 def _nucleus(scores: npt.NDArray[np.float64], top_p: float) -> npt.NDArray[Any]:

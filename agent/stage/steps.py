@@ -15,10 +15,10 @@ import openvino as ov
 import psutil
 
 from agent.link.frames import HEADER, Frame, FrameError, FrameType, decode, encode
-from agent.stage import sampling
 from agent.stage.engines.base import Engine
 from agent.stage.errors import BadStep, StaleEpoch, StepError
-from agent.stage.types import Nack, Row, Sampling, StageReport, StageSpec, StageTiming, StepTable, StreamId
+from agent.stage.tail import Tail
+from agent.stage.types import Logprobs, Nack, Row, StageReport, StageSpec, StageTiming, StepTable, StreamId
 
 PROBE_STREAM = StreamId(-1)
 PROBE_STEPS = 5
@@ -28,11 +28,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class StepRunner:
-    """Answers frames for one loaded stage: the engine, and each stream's sampling at the tail."""
+    """Answers frames for one loaded stage: the engine, and at the last one the sampling."""
 
     def __init__(self, spec: StageSpec, engine: Engine, clock: Callable[[], float] = time.perf_counter) -> None:
         self._spec, self._engine, self._clock = spec, engine, clock
-        self._sampling: dict[StreamId, Sampling] = {}
+        self._tail = Tail(engine.shape.vocab_size) if engine.shape.is_tail else None
 
     def answer(self, data: bytes | memoryview, arrived_s: float) -> bytes:
         """Run one whole frame and return the frame to send: the next stage's STEP, TOKENS, or a NACK.
@@ -51,26 +51,17 @@ class StepRunner:
     def _run(self, frame: Frame, arrived_s: float) -> bytes:
         started = self._clock()
         table = self._accept(frame)
-        for stream in table.release:
-            self._engine.release(stream)
-            self._sampling.pop(stream, None)
-        for row in table.rows:
-            if row.sampling is not None:
-                self._sampling[row.stream] = row.sampling
-        output = self._engine.step(table.rows, frame.tensor) if table.rows else None
-        is_tail = self._engine.shape.is_tail
-        if is_tail:
-            output = self._pick(table.rows, output)
+        output, logprobs = self._compute(table, frame.tensor)
         timing = StageTiming(_microseconds(self._clock() - started), _microseconds(started - arrived_s))
         return encode(
             Frame(
-                type=FrameType.TOKENS if is_tail else FrameType.STEP,
+                type=FrameType.TOKENS if self._tail else FrameType.STEP,
                 pipeline=frame.pipeline,
                 epoch=frame.epoch,
                 step=frame.step,
                 sequence=frame.sequence,
-                stage=self._spec.stage if is_tail else self._spec.stage + 1,
-                table=_encoder.encode(StepTable(table.rows, table.release, [*table.timings, timing])),
+                stage=self._spec.stage if self._tail else self._spec.stage + 1,
+                table=_encoder.encode(StepTable(table.rows, table.release, [*table.timings, timing], logprobs)),
                 tensor=output,
                 flags=frame.flags,
             )
@@ -90,15 +81,20 @@ class StepRunner:
         except msgspec.MsgspecError as error:
             raise BadStep(f"The step's table cannot be parsed ({error}); send it again.") from error
 
-    def _pick(self, rows: list[Row], logits: np.ndarray | None) -> np.ndarray | None:
-        if logits is None or not len(logits):
-            return None
-        choices = []
-        for row in rows:
-            chosen = self._sampling.get(row.stream, sampling.GREEDY)
-            end = row.first + row.count
-            choices += [(chosen, position + 1) for position in range(end - row.wants, end)]
-        return sampling.sample(logits, choices)
+    def _compute(self, table: StepTable, tensor: np.ndarray | None) -> tuple[np.ndarray | None, list[Logprobs | None]]:
+        """Run the step; returns hidden states, or at the tail ids and the log-probabilities asked for."""
+        tail, rows = self._tail, table.rows
+        for stream in table.release:
+            self._engine.release(stream)
+            if tail:
+                tail.release(stream)
+        if tail:
+            tail.expect(rows)
+        output = self._engine.step(rows, tensor) if rows else None
+        if not tail:
+            return output, []
+        tail.extend(rows)
+        return tail.pick(rows, output) if output is not None and len(output) else (None, [])
 
     def _nack(self, data: bytes | memoryview, error: StepError) -> bytes:
         """Answer with the header's own numbers, so that the coordinator can match even a broken frame."""

@@ -21,7 +21,11 @@ EngineName = Literal["stateful", "paged"]
 class Sampling(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """How the tail picks a token: greedy when `temperature` is 0, else Gumbel-max keyed by `(seed, position)`.
 
-    `seed` is 64 bits; `top_k` 0 and `top_p` 1 and `min_p` 0 switch the filters off.
+    `seed` is 64 bits; `top_k` 0 and `top_p` 1 and `min_p` 0 switch the filters off. `repetition_penalty` weighs
+    against every token of prompt and answer (1: off), `presence_penalty` and `frequency_penalty` against those of the
+    answer, which begins at position `answer_start` (0: off). `logit_bias` adds to the logits of token ids; -100 bans
+    and 100 leaves nothing else. `logprobs` asks for the log-probability of every sampled token and of that many best
+    ones (-1: none).
     """
 
     temperature: float = 0.0
@@ -29,6 +33,17 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    logprobs: int = -1
+    answer_start: int = 0
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the tail must know the stream's token ids: each of its rows carries them then."""
+        return bool(self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty)
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -37,7 +52,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     `first` is the logical position of the first token; `count` tokens follow. `truncate_to` drops every cached
     position >= it before the step runs (rejected drafts, edited prompts); -1 keeps all. `wants` is how many of the
     row's last positions must be sampled at the tail (0 for all but the final prefill chunk). `sampling` is sent
-    with the first row of a stream and remembered by every stage; a relay never drops it.
+    with the first row of a stream and remembered by the tail; a relay never drops it. `ids` are the stream's token
+    ids up to the row's last one, where `sampling.needs_history`: at least the row's own, and with them all before
+    that the tail has not been told yet (a prompt whose cache was there already).
     """
 
     stream: StreamId
@@ -46,6 +63,18 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     truncate_to: int = -1
     wants: int = 1
     sampling: Sampling | None = None
+    ids: list[int] | None = None
+
+
+class Logprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural logarithms of the model's own probabilities at one position: before bias, penalties and temperature.
+
+    `top` are the best `(token id, log-probability)`, best first and on ties the lowest id; the chosen token is among
+    them only if it is one of the best.
+    """
+
+    chosen: float
+    top: list[tuple[int, float]]
 
 
 class StageTiming(msgspec.Struct, frozen=True, array_like=True):
@@ -60,12 +89,14 @@ class StepTable(msgspec.Struct, frozen=True, array_like=True):
 
     A step first releases the streams of `release` (their cache is freed), then runs `rows`, whose tokens lie on one
     flat axis in order. Each stage appends its timing and passes the table on; the tail answers with the same table.
-    A step may have no rows at all (release only): it still travels through all stages and is answered.
+    A step may have no rows at all (release only): it still travels through all stages and is answered. In an answer
+    `logprobs` is empty unless a stream asked for them; else it has one entry for every id, None where nobody asked.
     """
 
     rows: list[Row]
     release: list[StreamId] = []
     timings: list[StageTiming] = []
+    logprobs: list[Logprobs | None] = []
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True):

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.api.http import ApiError
-from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
+from console.pipeline.errors import ContextExceeded, PromptError, QueueFull, UnknownToken
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
         return ApiError(
             400, str(error), param="messages", code="context_length_exceeded", should_retry=False
         ).response()
+    if isinstance(error, UnknownToken):
+        return ApiError(400, str(error), param="logit_bias", code="invalid_value", should_retry=False).response()
     if isinstance(error, PromptError):
         return ApiError(400, str(error), param="messages", code="invalid_prompt", should_retry=False).response()
     if isinstance(error, QueueFull):

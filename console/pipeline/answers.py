@@ -5,9 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from agent.stage.types import Logprobs
 from console.pipeline.scheduler import Outcome
-from console.pipeline.text import StopHolder, TextStream
-from console.pipeline.types import Event, Failed, Finished, FinishReason, GenerationRequest, Text, Timings, Usage
+from console.pipeline.text import StopHolder
+from console.pipeline.tokens import TextCodec
+from console.pipeline.types import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    GenerationRequest,
+    ScoredToken,
+    Text,
+    Timings,
+    TokenLogprobs,
+    Usage,
+)
 
 
 class Clock(Protocol):
@@ -19,15 +32,18 @@ class Clock(Protocol):
 class Answer:
     """Turns the outcomes of one stream into Text events and exactly one Finished or Failed."""
 
-    def __init__(self, request: GenerationRequest, text: TextStream, eos: frozenset[int], clock: Clock) -> None:
+    def __init__(self, request: GenerationRequest, codec: TextCodec, eos: frozenset[int], clock: Clock) -> None:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.ended = False
         self._prompt_tokens = len(request.prompt_ids)
-        self._text = text
+        self._codec = codec
+        self._text = codec.text_stream()
         self._stops = StopHolder(request.stop)
         self._eos = eos
         self._clock = clock
         self._held_ids: list[int] = []
+        self._wants_logprobs = request.sampling.logprobs >= 0
+        self._held_logprobs: list[TokenLogprobs] = []
         self._completion_tokens = 0
         self._accepted_s = clock()
         self._started_s: float | None = None
@@ -39,18 +55,22 @@ class Answer:
             self._started_s = self._clock()
 
     def push(self, outcome: Outcome, came_s: float) -> bool:
-        """Take new tokens, sampled at `came_s`. True when a stop string ended the answer: cancel the stream then."""
+        """Take new tokens, sampled at `came_s`. True when the answer ended here and not there: cancel the stream."""
         if self.ended:
             return False
+        if self._wants_logprobs and [bool(entry) for entry in outcome.logprobs] != [True] * len(outcome.ids):
+            message = "The last stage sends no log-probabilities; update the agent on its PC or ask without them."
+            self.fail("stage_failed", message, retryable=False)
+            return outcome.finish is None
         if self._first_token_s is None:
             self._first_token_s = came_s
         pieces = []
-        for token in outcome.ids:
+        for place, token in enumerate(outcome.ids):
             self._completion_tokens += 1
             # The EOS token is counted, but it is no part of the answer.
             if outcome.finish == "stop" and token in self._eos:
                 break
-            self._held_ids.append(token)
+            self._hold(token, outcome.logprobs[place] if self._wants_logprobs else None)
             pieces.append(self._stops.push(self._text.push(token)))
             if self._stops.stopped:
                 break
@@ -74,8 +94,19 @@ class Answer:
 
     def _emit(self, text: str, *, with_silent_ids: bool) -> None:
         if text or (with_silent_ids and self._held_ids):
-            self.events.put_nowait(Text(text, self._held_ids))
-            self._held_ids = []
+            self.events.put_nowait(Text(text, self._held_ids, self._held_logprobs))
+            self._held_ids, self._held_logprobs = [], []
+
+    def _hold(self, token: int, entry: Logprobs | None) -> None:
+        """Keep a token until its text goes out."""
+        self._held_ids.append(token)
+        if entry is not None:
+            self._held_logprobs.append(self._named(token, entry))
+
+    def _named(self, token: int, entry: Logprobs) -> TokenLogprobs:
+        data = self._codec.token_bytes
+        top = [ScoredToken(other, data(other), logprob) for other, logprob in entry.top]
+        return TokenLogprobs(ScoredToken(token, data(token), entry.chosen), top)
 
     def _finish(self, reason: FinishReason) -> None:
         self.ended = True

@@ -16,7 +16,7 @@ import numpy as np
 from agent.link.frames import Frame, FrameType, encode
 from agent.stage.types import Epoch, Nack, PipelineId, StepTable, StreamId
 from console.pipeline.answers import Answer, Clock
-from console.pipeline.errors import PromptError, QueueFull
+from console.pipeline.errors import PromptError, QueueFull, UnknownToken
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines, Flight, Sent
 from console.pipeline.meters import RateMeter, StepMeter
 from console.pipeline.outbox import Outbox
@@ -90,7 +90,7 @@ class Coordinator:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
 
-        Raises PromptError or ContextExceeded before the first event.
+        Raises PromptError, ContextExceeded or UnknownToken before the first event.
         """
         if self._lost_reason:
             yield Failed("not_ready", self._not_ready())
@@ -182,11 +182,13 @@ class Coordinator:
         highest = max(request.prompt_ids, default=0)
         if min(request.prompt_ids, default=0) < 0 or highest >= self._tokenizer.vocab_size:
             raise PromptError(f"The prompt holds a token id outside of 0..{self._tokenizer.vocab_size - 1}.")
+        if any(not 0 <= token < self._tokenizer.vocab_size for token in request.sampling.logit_bias):
+            raise UnknownToken(self._tokenizer.vocab_size)
         eos = frozenset() if request.ignore_eos else self._tokenizer.eos_ids
         stream = self._scheduler.add(
             request.prompt_ids, request.max_tokens, sampling=request.sampling, eos=eos, key=request.key_id
         )
-        answer = Answer(request, self._tokenizer.text_stream(), eos, self._clock)
+        answer = Answer(request, self._tokenizer, eos, self._clock)
         self._answers[stream] = answer
         self._pump()
         return stream, answer
@@ -224,11 +226,11 @@ class Coordinator:
             self._drop(frame, "no such step is expected next")
             return
         ids, table = self._ids(frame), self._table(frame)
-        if table is None or ids is None or len(ids) != wants:
+        if table is None or ids is None or len(ids) != wants or len(table.logprobs) not in {0, wants}:
             self._drop(frame, "it does not answer its step")
             self._fail_step(frame.step, f"{self._name(-1)} answered a step with something else than its tokens.")
             return
-        outcomes = self._scheduler.update(frame.step, ids)
+        outcomes = self._scheduler.update(frame.step, ids, table.logprobs)
         now_s = self._clock()
         sent = self._flight.remove(frame.step, now_s)
         self._pump()
@@ -249,7 +251,10 @@ class Coordinator:
             table = _decode_table(frame.table)
         except msgspec.MsgspecError:
             return None
-        return table if len(table.timings) == len(self._stages) else None
+        known = all(
+            0 <= token < self._tokenizer.vocab_size for entry in table.logprobs if entry for token, _ in entry.top
+        )
+        return table if known and len(table.timings) == len(self._stages) else None
 
     def _measure(self, sent: Sent, table: StepTable, now_s: float, tokens: int) -> None:
         if tokens:

@@ -2,7 +2,8 @@
 
 PipelineError
  ├─ PromptError            the request itself is wrong: HTTP 400, a retry cannot help
- │   └─ ContextExceeded    the prompt and one token are longer than the context
+ │   ├─ ContextExceeded    the prompt and one token are longer than the context
+ │   └─ UnknownToken       `logit_bias` names a token id that the model does not have
  ├─ QueueFull              too many requests wait already: try again later
  └─ TokenizerUnusable      the library's tokenizer or chat template cannot be loaded
 """
@@ -28,6 +29,13 @@ class ContextExceeded(PromptError):
         )
         self.prompt_tokens = prompt_tokens
         self.context_tokens = context_tokens
+
+
+class UnknownToken(PromptError):
+    """`logit_bias` names a token id that the model does not have."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__(f"`logit_bias` names a token id outside of 0..{vocab_size - 1}: use ids of this model.")
 
 
 class QueueFull(PipelineError):

@@ -7,11 +7,13 @@ older step still carries it: every stage sees the older step first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.stage.types import Row, Sampling, StreamId
+import msgspec
+
+from agent.stage.types import Logprobs, Row, Sampling, StreamId
 from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
 from console.pipeline.streams import FairQueue, Stream
 from console.pipeline.types import FinishReason
@@ -41,11 +43,12 @@ class Step(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """New tokens of one stream, in order; with `finish` they are the last."""
+    """New tokens of one stream, in order; with `finish` they are the last. `logprobs` are theirs, or empty."""
 
     stream: StreamId
     ids: list[int]
     finish: FinishReason | None
+    logprobs: Sequence[Logprobs | None] = ()
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,12 @@ class Scheduler:
         limit = min(max_tokens, room)
         blocks = -(-(len(prompt) + limit) // KV_BLOCK_TOKENS)
         kv_tokens = min(blocks * KV_BLOCK_TOKENS, self.limits.stream_tokens)
-        stream = Stream(StreamId(self._next_stream), prompt, limit, sampling, frozenset(eos), key, kv_tokens)
+        if sampling.needs_history:
+            sampling = msgspec.structs.replace(sampling, answer_start=len(prompt))
+        stream = Stream(
+            StreamId(self._next_stream), prompt, limit, sampling, frozenset(eos), key, kv_tokens,
+            sends_ids=sampling.needs_history,
+        )  # fmt: skip
         self._next_stream += 1
         self._streams[stream.id] = stream
         self._queue.push(stream)
@@ -164,20 +172,25 @@ class Scheduler:
         oldest = next(iter(self._in_flight), None)
         return self._in_flight[step_id].wants if oldest == step_id else None
 
-    def update(self, step_id: int, ids: list[int]) -> list[Outcome]:
-        """Take the sampled ids of a step. Raises KeyError for an unknown step and ValueError for a wrong count."""
+    def update(self, step_id: int, ids: list[int], logprobs: Sequence[Logprobs | None] = ()) -> list[Outcome]:
+        """Take the sampled ids of a step, with as many `logprobs` or none.
+
+        Raises KeyError for an unknown step and ValueError for a wrong count.
+        """
         step = self._in_flight[step_id]
         if len(ids) != step.wants:
             raise ValueError(f"Step {step_id} asked for {step.wants} tokens, {len(ids)} came.")
         del self._in_flight[step_id]
         outcomes, at = [], 0
         for row in step.rows:
-            new, at = ids[at : at + row.wants], at + row.wants
+            new, scores, at = ids[at : at + row.wants], logprobs[at : at + row.wants], at + row.wants
             stream = self._running.get(row.stream)
             if stream is None or stream.step != step_id:
                 continue
             stream.step = -1
             outcome = _accept(stream, new)
+            if scores:
+                outcome = outcome._replace(logprobs=scores[: len(outcome.ids)])
             if outcome.finish:
                 self._drop(stream)
             else:
@@ -267,13 +280,16 @@ class Scheduler:
 def _row(stream: Stream, budget: int) -> tuple[Row, list[int]]:
     """Return the stream's next row and its tokens; the sampling travels with the first one only."""
     if not stream.prefilling:
-        return Row(stream.id, len(stream.prompt) + len(stream.out) - 1, 1), stream.out[-1:]
+        last = stream.out[-1:]
+        ids = last if stream.sends_ids else None
+        return Row(stream.id, len(stream.prompt) + len(stream.out) - 1, 1, ids=ids), last
     first = stream.prefilled
     count = min(budget, len(stream.prompt) - first)
     final = first + count == len(stream.prompt)
     sampling = stream.sampling if first == 0 else None
-    row = Row(stream.id, first, count, wants=1 if final else 0, sampling=sampling)
-    return row, stream.prompt[first : first + count]
+    tokens = stream.prompt[first : first + count]
+    ids = tokens if stream.sends_ids else None
+    return Row(stream.id, first, count, wants=1 if final else 0, sampling=sampling, ids=ids), tokens
 
 
 def _accept(stream: Stream, new: list[int]) -> Outcome:

@@ -15,7 +15,7 @@ class Stream:
 
     `prefilled` counts prompt tokens that are in a step already. `limit` is the answer length at which it ends, the
     context counted in. `out` is the token history that a replay on other PCs starts from. `step` is the step in
-    flight that carries the stream, -1 if none.
+    flight that carries the stream, -1 if none. `sends_ids` says that its rows carry their token ids to the tail.
     """
 
     id: StreamId
@@ -27,6 +27,7 @@ class Stream:
     kv_tokens: int
     prefilled: int = 0
     step: int = -1
+    sends_ids: bool = False
     out: list[int] = field(default_factory=list)
 
     @property

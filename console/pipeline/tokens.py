@@ -29,6 +29,10 @@ class TextCodec(Protocol):
         """Start decoding one answer."""
         ...
 
+    def token_bytes(self, token: int) -> bytes:
+        """Return the text of one token, perhaps a part of a code point; special tokens by their names."""
+        ...
+
 
 class ModelTokenizer:
     """A chat codec with the ids the pipeline asks for."""
@@ -77,3 +81,7 @@ class ModelTokenizer:
     def text_stream(self) -> TextStream:
         """Start decoding one answer."""
         return TextStream(self.decode)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the text of one token, perhaps a part of a code point; special tokens by their names."""
+        return self._codec.token_bytes(token)

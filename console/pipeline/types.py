@@ -39,11 +39,30 @@ class Timings(msgspec.Struct, frozen=True):
     total_ms: float
 
 
+class ScoredToken(msgspec.Struct, frozen=True):
+    """A token with its natural log-probability; `data` is its text, which may be a part of a code point."""
+
+    token_id: int
+    data: bytes
+    logprob: float
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """What the model thought at one position: the sampled token, and the likeliest ones, best first."""
+
+    chosen: ScoredToken
+    top: list[ScoredToken]
+
+
 class Text(msgspec.Struct, frozen=True, tag=True):
-    """A piece of the answer that will not be taken back: whole code points, no part of a stop string."""
+    """A piece of the answer that will not be taken back: whole code points, no part of a stop string.
+
+    `logprobs` has one entry for each of `token_ids` if `sampling.logprobs` asked for them, and is empty otherwise.
+    """
 
     text: str
     token_ids: list[int]
+    logprobs: list[TokenLogprobs] = []
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
@@ -134,6 +153,7 @@ class Generator(Protocol):
     def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         """Yield Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
 
-        Raises ContextExceeded (a PromptError) before the first event when prompt and one token do not fit.
+        Raises a PromptError before the first event: ContextExceeded when prompt and one token do not fit, UnknownToken
+        for a bias on an id the model does not have.
         """
         ...

@@ -7,6 +7,7 @@ with it, so what was compared is what answers. Imports `tokenizers` and `jinja2`
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -51,6 +52,8 @@ class ChatCodec:
         self._bos_id = bos_id if adds_bos else None
         self._special_tokens = dict(special_tokens or {})
         self._template = compile_template(template) if template.strip() else None
+        self._added = {token: added.content for token, added in tokenizer.get_added_tokens_decoder().items()}
+        self._byte_level = b'"ByteLevel"' in (tokenizer.decoder.__getstate__() if tokenizer.decoder else b"")
 
     @classmethod
     def load(cls, folder: Path, tokens: Tokens, model_id: str) -> ChatCodec:
@@ -111,6 +114,35 @@ class ChatCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids in one go, without special tokens."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return what one token stands for in UTF-8, perhaps a part of a code point; special tokens by their names.
+
+        An id that the tokenizer does not know, as in a padded vocabulary, stands for nothing.
+        """
+        if token in self._added:
+            return self._added[token].encode()
+        piece = self.tokenizer.id_to_token(token)
+        if piece is None:
+            return b""
+        if self._byte_level:
+            return b"".join(_BYTES.get(character) or character.encode() for character in piece)
+        if byte := _BYTE_PIECE.fullmatch(piece):
+            return bytes.fromhex(byte[1])
+        return str(piece).replace(_SENTENCEPIECE_SPACE, " ").encode()
+
+
+def _byte_alphabet() -> dict[str, bytes]:
+    """Return how byte-level tokenizers write each byte: printable ones as themselves, others from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    spelled = {chr(0x100 + place): bytes([byte]) for place, byte in enumerate(others)}
+    return spelled | {chr(byte): bytes([byte]) for byte in printable}
+
+
+_BYTES = _byte_alphabet()
+_BYTE_PIECE = re.compile("<0x([0-9A-Fa-f]{2})>")
+_SENTENCEPIECE_SPACE = "\u2581"
 
 
 def compile_template(template: str) -> jinja2.Template:

@@ -38,11 +38,10 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
 
 async def test_parameters_that_would_change_the_answer_are_refused_by_name(client: httpx2.AsyncClient) -> None:
     asked: dict[str, Any] = {
-        "n": 2, "tools": [{"type": "function"}], "tool_choice": "required", "functions": [{}], "logprobs": True,
-        "top_logprobs": 2, "frequency_penalty": 0.5, "presence_penalty": -1, "logit_bias": {"5": 1},
+        "n": 2, "tools": [{"type": "function"}], "tool_choice": "required", "functions": [{}],
         "response_format": {"type": "json_object"}, "audio": {"voice": "x"}, "modalities": ["audio"],
         "prediction": {"type": "content"}, "best_of": 3, "guided_json": {}, "min_tokens": 4, "suffix": "x",
-        "repetition_penalty": 1.2, "web_search_options": {},
+        "web_search_options": {},
     }  # fmt: skip
     asked["guided_json"] = {"type": "object"}
     for name, value in asked.items():
@@ -53,7 +52,8 @@ async def test_parameters_that_would_change_the_answer_are_refused_by_name(clien
 async def test_values_that_ask_for_nothing_are_fine(client: httpx2.AsyncClient) -> None:
     nothing = {
         "n": 1, "tools": [], "tool_choice": "none", "logprobs": False, "top_logprobs": 0, "frequency_penalty": 0,
-        "presence_penalty": 0.0, "logit_bias": {}, "response_format": {"type": "text"}, "modalities": ["text"],
+        "presence_penalty": 0.0, "logit_bias": {}, "repetition_penalty": 1,
+        "response_format": {"type": "text"}, "modalities": ["text"],
         "audio": None, "stop": None, "max_tokens": None, "temperature": None, "stream": None, "user": "me",
         "metadata": {"a": "b"}, "seed": None,
     }  # fmt: skip
@@ -82,6 +82,20 @@ async def test_fields_nobody_knows_are_accepted_and_logged(
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": ""}, "stop"),
         ({"seed": "x"}, "seed"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"frequency_penalty": "much"}, "frequency_penalty"),
+        ({"logit_bias": [5]}, "logit_bias"),
+        ({"logit_bias": {"word": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"5": True}}, "logit_bias"),
+        ({"logit_bias": {"5": 1, "05": 2}}, "logit_bias"),
+        ({"logit_bias": {str(token): 1 for token in range(1025)}}, "logit_bias"),
+        ({"logprobs": 5}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": -1}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"messages": []}, "messages"),

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from console.api.http import ApiError, json_response
 from console.api.openai.responses import KEEP_ALIVE, ChunkWriter, completion
-from console.pipeline.types import Event, Failed, Finished, Text
+from console.pipeline.types import Event, Failed, Finished, Text, TokenLogprobs
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +77,12 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
 class WholeAnswer(Response):
     """Collects the answer and sends it as one JSON body."""
 
-    def __init__(self, events: AsyncIterator[Event], answer_id: str, created_s: int, model_id: str) -> None:
+    def __init__(
+        self, events: AsyncIterator[Event], answer_id: str, created_s: int, model_id: str, *, logprobs: bool = False
+    ) -> None:
+        """`logprobs` says whether they were asked for: an answer without any token has an empty list of them then."""
         super().__init__()
+        self._logprobs: list[TokenLogprobs] | None = [] if logprobs else None
         self._events = events
         self._identity = (answer_id, created_s, model_id)
 
@@ -90,13 +94,15 @@ class WholeAnswer(Response):
             return
         finally:
             await close_events(self._events)
-        await json_response(completion(*self._identity, text, finished))(scope, receive, send)
+        await json_response(completion(*self._identity, text, finished, logprobs=self._logprobs))(scope, receive, send)
 
     async def _collect(self) -> tuple[str, Finished]:
         parts: list[str] = []
         async for event in self._events:
             if isinstance(event, Text):
                 parts.append(event.text)
+                if self._logprobs is not None:
+                    self._logprobs += event.logprobs
             elif isinstance(event, Finished):
                 return "".join(parts), event
             else:
@@ -139,8 +145,8 @@ class StreamedAnswer(Response):
         try:
             async for event in self._events:
                 if isinstance(event, Text):
-                    if event.text:
-                        await self._write(send, opening + self._writer.text(event.text))
+                    if event.text or event.logprobs:
+                        await self._write(send, opening + self._writer.text(event.text, event.logprobs))
                         opening = b""
                 elif isinstance(event, Finished):
                     return await self._write(send, opening + self._writer.end(event), last=True)

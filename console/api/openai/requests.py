@@ -7,6 +7,7 @@ it that asks for nothing (`n: 1`, `tools: []`) is fine. Fields nobody here has h
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -20,7 +21,11 @@ log = logging.getLogger(__name__)
 
 MAX_MESSAGES = 10_000
 MAX_STOP_CHARACTERS = 256
+MAX_BIASED_TOKENS = 1024
+MAX_BIAS = 100.0
+MAX_TOP_LOGPROBS = 20
 _SEED_BITS = 64
+_TOKEN_ID = re.compile("[0-9]{1,9}")
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
@@ -49,11 +54,15 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """The supported parameters; ranges are OpenAI's. `top_k`, `min_p` and `ignore_eos` are extensions."""
+    """The supported parameters; ranges are OpenAI's.
+
+    `top_k`, `min_p`, `repetition_penalty` and `ignore_eos` are extensions.
+    """
 
     model: str
     messages: Annotated[list[Message], msgspec.Meta(min_length=1, max_length=MAX_MESSAGES)]
@@ -65,6 +74,12 @@ class ChatRequest(msgspec.Struct, frozen=True):
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     top_k: Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)] | None = None
     min_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=100)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, float] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     seed: int | None = None
     stop: StopText | Annotated[list[StopText], msgspec.Meta(max_length=4)] | None = None
     ignore_eos: bool | None = None
@@ -87,10 +102,20 @@ class ChatRequest(msgspec.Struct, frozen=True):
         """Return how the tail samples: temperature 1 and a random seed unless asked otherwise."""
         temperature = 1.0 if self.temperature is None else self.temperature
         top_p = 1.0 if self.top_p is None else self.top_p
+        asked = Sampling(
+            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            presence_penalty=self.presence_penalty or 0.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items() if bias},
+            logprobs=(self.top_logprobs or 0) if self.logprobs else -1,
+        )
         if temperature == 0 or top_p == 0:
-            return Sampling()
+            return asked
         seed = secrets.randbits(_SEED_BITS - 1) if self.seed is None else self.seed % (1 << _SEED_BITS)
-        return Sampling(temperature, max(0, self.top_k or 0), top_p, self.min_p or 0.0, seed)
+        return msgspec.structs.replace(
+            asked, temperature=temperature, top_k=max(0, self.top_k or 0), top_p=top_p, min_p=self.min_p or 0.0,
+            seed=seed,
+        )  # fmt: skip
 
 
 def _empty(value: object) -> bool:
@@ -108,13 +133,7 @@ _UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "tool_choice": _one_of("none", "auto"),
     "functions": _empty,
     "function_call": _one_of("none", "auto"),
-    "logprobs": _empty,
-    "top_logprobs": _empty,
     "prompt_logprobs": _empty,
-    "frequency_penalty": _empty,
-    "presence_penalty": _empty,
-    "repetition_penalty": _one_of(1),
-    "logit_bias": _empty,
     "response_format": _one_of({"type": "text"}),
     "audio": _empty,
     "modalities": _one_of(["text"], []),
@@ -155,7 +174,11 @@ def parse_chat(raw: dict[str, Any]) -> ChatRequest:
             message = f"The parameter {name!r} is not supported with this value; leave it out."
             raise ApiError(400, message, param=name, code="unsupported_parameter")
     _refuse_foreign_content(raw.get("messages"))
+    _refuse_bias(raw.get("logit_bias"))
     request = convert(raw, ChatRequest)
+    if request.top_logprobs and not request.logprobs:
+        message = "The parameter 'top_logprobs' is only allowed when 'logprobs' is true."
+        raise ApiError(400, message, param="top_logprobs", code="invalid_value")
     if request.stream_options is not None and not request.stream:
         message = "The parameter 'stream_options' is only allowed when 'stream' is true."
         raise ApiError(400, message, param="stream_options", code="invalid_value")
@@ -165,6 +188,23 @@ def parse_chat(raw: dict[str, Any]) -> ChatRequest:
 
 
 _KNOWN = frozenset(ChatRequest.__struct_fields__) | _UNSUPPORTED.keys() | _HARMLESS
+
+
+def _refuse_bias(bias: object) -> None:
+    """Check what types alone cannot say, under the parameter's own name; whether an id exists the model says."""
+    if not isinstance(bias, dict):
+        return
+    if len(bias) > MAX_BIASED_TOKENS:
+        wrong = f"it has {len(bias)} entries and {MAX_BIASED_TOKENS} are allowed"
+    elif not all(_TOKEN_ID.fullmatch(token) for token in bias):
+        wrong = "its keys must be token ids of this model, as decimal numbers"
+    elif not all(type(value) in {int, float} and abs(value) <= MAX_BIAS for value in bias.values()):
+        wrong = f"its values must be numbers from -{MAX_BIAS:.0f} to {MAX_BIAS:.0f}"
+    elif len({int(token) for token in bias}) != len(bias):
+        wrong = "it names a token id twice"
+    else:
+        return
+    raise ApiError(400, f"The parameter 'logit_bias' is wrong: {wrong}.", param="logit_bias", code="invalid_value")
 
 
 def _refuse_foreign_content(messages: object) -> None:

@@ -5,12 +5,16 @@ Events of a stream share everything but the text, so a stream renders its consta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from console.pipeline.types import Finished, Usage
+from console.pipeline.types import Finished, ScoredToken, TokenLogprobs, Usage
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": waiting\n\n"
+LEAST_LOGPROB = -9999.0
+"""What OpenAI writes for a token that is as good as impossible; JSON has no infinity."""
 
 
 def usage_object(usage: Usage) -> dict[str, object]:
@@ -23,12 +27,31 @@ def usage_object(usage: Usage) -> dict[str, object]:
     }
 
 
-def completion(answer_id: str, created_s: int, model_id: str, text: str, finished: Finished) -> dict[str, object]:
-    """Return the body of a whole answer; `timings` (milliseconds) is an extension."""
+def logprobs_object(logprobs: Sequence[TokenLogprobs]) -> dict[str, object]:
+    """Return OpenAI's logprobs object: log-softmax of the model's own logits, whatever sampling made of them."""
+    content = [_scored(entry.chosen) | {"top_logprobs": [_scored(token) for token in entry.top]} for entry in logprobs]
+    return {"content": content, "refusal": None}
+
+
+def _scored(token: ScoredToken) -> dict[str, object]:
+    logprob = max(LEAST_LOGPROB, token.logprob)
+    return {"token": token.data.decode(errors="replace"), "logprob": logprob, "bytes": list(token.data)}
+
+
+def completion(
+    answer_id: str,
+    created_s: int,
+    model_id: str,
+    text: str,
+    finished: Finished,
+    *,
+    logprobs: Sequence[TokenLogprobs] | None = None,
+) -> dict[str, object]:
+    """Return the body of a whole answer; `logprobs` None means not asked for. `timings` (ms) is an extension."""
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": text, "refusal": None},
-        "logprobs": None,
+        "logprobs": None if logprobs is None else logprobs_object(logprobs),
         "finish_reason": finished.reason,
     }
     return {
@@ -55,16 +78,20 @@ class ChunkWriter:
         )  # fmt: skip
         self._usage_null = b',"usage":null' if include_usage else b""
         self._before_text = self._head + b'{"index":0,"delta":{"content":'
-        self._after_text = b'},"logprobs":null,"finish_reason":null}]' + self._usage_null + b"}\n\n"
+        self._after_logprobs = b',"finish_reason":null}]' + self._usage_null + b"}\n\n"
+        self._after_text = b'},"logprobs":null' + self._after_logprobs
 
     def role(self) -> bytes:
         """Return the first event."""
         delta = b'{"index":0,"delta":{"role":"assistant","content":""'
         return self._head + delta + self._after_text
 
-    def text(self, text: str) -> bytes:
+    def text(self, text: str, logprobs: Sequence[TokenLogprobs] = ()) -> bytes:
         """Return the event of a piece of text."""
-        return self._before_text + self._encoder.encode(text) + self._after_text
+        body = self._before_text + self._encoder.encode(text)
+        if not logprobs:
+            return body + self._after_text
+        return body + b'},"logprobs":' + self._encoder.encode(logprobs_object(logprobs)) + self._after_logprobs
 
     def end(self, finished: Finished) -> bytes:
         """Return the last events: finish reason, usage when asked, end mark. The last chunk carries `timings`."""

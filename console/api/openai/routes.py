@@ -55,7 +55,7 @@ class OpenAIRoutes:
         answer_id, created_s = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
         events = generator.generate(generation)
         if not asked.stream:
-            return WholeAnswer(events, answer_id, created_s, generator.model_id)
+            return WholeAnswer(events, answer_id, created_s, generator.model_id, logprobs=bool(asked.logprobs))
         options = asked.stream_options
         include_usage = options is not None and bool(options.include_usage)
         writer = ChunkWriter(answer_id, created_s, generator.model_id, include_usage=include_usage)
