@@ -6,7 +6,7 @@ are no weights.
 
 from __future__ import annotations
 
-import pickle
+import pickle  # for the name of its error only: torch reads the file, weights only
 from typing import TYPE_CHECKING, Any
 
 from shard_export.checkpoint.safetensors import SafetensorsCheckpoint, first_line
