@@ -7,6 +7,7 @@ counts tokens after the first one of each stream, so prompt processing is left o
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import statistics
@@ -44,7 +45,11 @@ class Machine:
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            message = "A machine of the benchmark ended before it answered; the reason is printed above."
+            raise SystemExit(message)
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
     def rate(self, prompt: list[int], tokens: int) -> tuple[float, list[int]]:
@@ -79,6 +84,9 @@ def _first_token_s(answer: Answer) -> float:
 
 def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
     """Measure everything; returns rates in tokens/s, their ratios to genai, and `hop_overhead_ms`."""
+    if importlib.util.find_spec("openvino_genai") is None:
+        command = "python installer/bootstrap.py setup --extras console,demo,dev,export"
+        raise SystemExit(f"The baseline openvino_genai is not installed; run: {command}")
     library = demo_library(ROOT / ".fallow" / "demo", say)
     cores = sorted(os.sched_getaffinity(0))[:2]
     with tempfile.TemporaryDirectory(prefix="fallow-bench-") as name:
