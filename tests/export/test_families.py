@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+# What transformers says, once a process, of rotary settings that real models have and of our tiny contexts.
+ROPE_ADVICE = "original_max_position_embeddings"
+pytestmark = pytest.mark.expected_logs("transformers.modeling_rope_utils", ROPE_ADVICE)
+
 # Longer than every window and than what the stretching rotary kinds call the original length.
 TOKENS, CUT = 64, 40
 EXACT_ERROR = 1e-4

@@ -23,8 +23,13 @@ class Expectation:
         return under and re.search(self.pattern, record.getMessage()) is not None
 
 
+# transformers hands its logs to the root logger only where the variable CI is set. What a test may say must not
+# depend on that, so its logger is watched as well.
+WATCHED = ("", "transformers")
+
+
 class LogWatch(logging.Handler):
-    """Collects what reaches the root logger at WARNING and above, from any thread."""
+    """Collects what reaches the root logger or the other watched ones at WARNING and above, from any thread."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -32,14 +37,17 @@ class LogWatch(logging.Handler):
         self._guard = threading.Lock()
 
     def install(self) -> None:
-        """Listen at the root logger; again, if a test has taken the handler away."""
-        if self not in logging.getLogger().handlers:
-            logging.getLogger().addHandler(self)
+        """Listen at the watched loggers; again, if a test has taken the handler away."""
+        for name in WATCHED:
+            logger = logging.getLogger(name)
+            if self not in logger.handlers:
+                logger.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
+        """Keep a record, once if it passes several watched loggers."""
         with self._guard:
-            self._records.append(record)
+            if not any(kept is record for kept in self._records):
+                self._records.append(record)
 
     def take(self) -> list[logging.LogRecord]:
         """Give what was collected since the last call."""

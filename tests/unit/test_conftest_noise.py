@@ -141,6 +141,22 @@ def test_announced_logs_pass_and_must_come(run_suite: Callable[..., pytest.RunRe
     )
 
 
+@pytest.mark.parametrize("passed_on", [True, False])
+def test_a_watched_library_is_heard_once_wherever_it_sends_its_logs(
+    passed_on: bool, run_suite: Callable[..., pytest.RunResult]
+) -> None:
+    result = run_suite(f"""
+        import logging
+
+        logging.getLogger("transformers").propagate = {passed_on}
+
+        def test_advice():
+            logging.getLogger("transformers.rope").warning("we recommend")
+    """)
+    result.assert_outcomes(passed=1, errors=1)
+    assert result.stdout.str().count("\nunexpected log: WARNING transformers.rope: we recommend") == 1
+
+
 def test_slow_tests_run_when_asked_for(run_suite: Callable[..., pytest.RunResult]) -> None:
     result = run_suite(
         """

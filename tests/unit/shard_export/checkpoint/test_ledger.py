@@ -171,6 +171,7 @@ def test_nothing_is_ever_random(family: str, tmp_path: Path) -> None:
     assert all(torch.equal(filled[0][name], filled[1][name]) for name in filled[0])
 
 
+@pytest.mark.expected_logs("transformers.modeling_utils", "we will NOT tie them")
 @pytest.mark.parametrize(("change", "same"), [(lambda head: head + 0.5, False), (lambda head: head, True)])
 def test_a_head_in_the_file_of_a_tied_model_is_what_transformers_uses(
     change: Callable[[torch.Tensor], torch.Tensor], same: bool, tmp_path: Path
