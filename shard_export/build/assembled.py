@@ -12,6 +12,7 @@ from shard_export.build.tokenizer import FOLDER
 from shard_export.build.trace import quiet
 from shard_export.library.errors import LibraryExists
 from shard_export.library.graph import assemble
+from shard_export.library.minima import quantizes_activations
 from shard_export.library.store import disk_errors, verify_library, work_folder_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def write_assembled(library: Path, out: Path) -> None:
 
 
 def _write_model(library: Path, manifest: Manifest, work: Path) -> None:
-    model = assemble(library, manifest, 0, manifest.layer_count)
+    # The form our own stages would load on this PC: as a baseline it must not lose what they gain.
+    split = quantizes_activations(ov.Core(), "CPU", {})
+    model = assemble(library, manifest, 0, manifest.layer_count, split=split)
     ov.save_model(model, str(work / MODEL_NAME), compress_to_fp16=False)
 
 

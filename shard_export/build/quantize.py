@@ -17,6 +17,7 @@ from openvino import opset13 as op
 
 from shard_export.library.errors import CompressionError
 from shard_export.library.manifest import Compression
+from shard_export.library.minima import nibble_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,13 +276,6 @@ def _hand_over(old: Any, new: Any) -> None:
 
 
 def _constant(codes: Array, kind: ov.Type, name: str) -> Any:
-    if kind in {ov.Type.u4, ov.Type.i4}:
-        nibbles = codes.reshape(-1).view(np.uint8) & 15
-        if nibbles.size % 2:
-            nibbles = np.append(nibbles, np.uint8(0))
-        packed = nibbles[::2] | (nibbles[1::2] << 4)  # the low nibble comes first
-        node = ov.op.Constant(ov.Tensor(packed, list(codes.shape), kind), shared_memory=False)
-    else:
-        node = op.constant(codes)
+    node = nibble_constant(codes, kind) if kind in {ov.Type.u4, ov.Type.i4} else op.constant(codes)
     node.set_friendly_name(name)
     return node

@@ -23,6 +23,7 @@ from openvino._offline_transformations import apply_make_stateful_transformation
 
 from shard_export.library.errors import LibraryDamaged, LibraryIncomplete
 from shard_export.library.manifest import Attention, Manifest, Unit
+from shard_export.library.minima import split_minima
 
 WANTED = "wanted"
 """Optional input of a last stage: flat indices i64 [W] of the tokens the head runs for; logits are then [1,W,V]."""
@@ -41,16 +42,19 @@ class UnitDamaged(LibraryDamaged):
     """A unit cannot be read, or its ports are not those the manifest promises."""
 
 
-def assemble(folder: Path, manifest: Manifest, first: int, last: int, *, wanted_rows: bool = False) -> ov.Model:
+def assemble(
+    folder: Path, manifest: Manifest, first: int, last: int, *, wanted_rows: bool = False, split: bool = False
+) -> ov.Model:
     """Build the stateful graph of layers `first <= i < last`, with embed and head where the range reaches the ends.
 
-    With `wanted_rows` a last stage gets the input `wanted` and computes logits of those tokens only. The returned
+    With `wanted_rows` a last stage gets the input `wanted` and computes logits of those tokens only. With `split`
+    fractional zero points become integer ones and a correction (`minima.split_minima`). The returned
     model keeps its units alive through its attribute `units`. Raises UnitMissing or UnitDamaged; ValueError for a
     range outside the model. Blocking (0.3 s for 30 layers); call it off the event loop.
     """
     if not 0 <= first < last <= manifest.layer_count:
         raise ValueError(f"Layers {first} to {last} are not a range of a model with {manifest.layer_count} layers.")
-    return _Assembly(folder, manifest).build(first, last, wanted_rows=wanted_rows)
+    return _Assembly(folder, manifest, split=split).build(first, last, wanted_rows=wanted_rows)
 
 
 def fused_layers(compiled: ov.CompiledModel) -> int:
@@ -81,8 +85,8 @@ def mask_model(window_tokens: int) -> ov.Model:
 class _Assembly:
     """One run of `assemble`: the unit models read so far and the parameters made so far."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder, self._manifest = folder, manifest
+    def __init__(self, folder: Path, manifest: Manifest, *, split: bool) -> None:
+        self._folder, self._manifest, self._split = folder, manifest, split
         self._core = ov.Core()
         self._units: list[ov.Model] = []
         self._ropes: dict[str, Ports] = {}
@@ -189,6 +193,8 @@ class _Assembly:
             model = self._core.read_model(self._folder / unit.xml.path)
         except RuntimeError as error:
             raise UnitDamaged(f"{unit.xml.path} cannot be read ({_brief(error)}); fetch or build it again.") from error
+        if self._split:
+            split_minima(model)
         self._units.append(model)
         return unit, model
 

@@ -21,6 +21,7 @@ from agent.stage.types import Numerics, Row, StageSpec, StreamId
 from shard_export.library.errors import LibraryError, LibraryTooNew
 from shard_export.library.graph import assemble
 from shard_export.library.manifest import MANIFEST_NAME
+from shard_export.library.minima import has_minima, quantizes_activations
 from shard_export.library.store import load_manifest, sha256_of
 
 Floats = npt.NDArray[np.float32]
@@ -134,10 +135,12 @@ class Library:
 
     def graph(self, spec: StageSpec) -> ov.Model:
         """Assemble the stage's graph. Raises StageLoadError."""
+        is_tail = spec.last == self.manifest.layer_count
         try:
-            return assemble(
-                self.folder, self.manifest, spec.first, spec.last, wanted_rows=spec.last == self.manifest.layer_count
+            split = has_minima(self.manifest, spec.first, spec.last) and quantizes_activations(
+                ov.Core(), spec.device, compile_options(spec)
             )
+            return assemble(self.folder, self.manifest, spec.first, spec.last, wanted_rows=is_tail, split=split)
         except LibraryError as error:
             raise StageLoadError("damaged", str(error)) from error
         except ValueError as error:
