@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from agent.stage.types import Logprobs
-from console.pipeline.scheduler import Outcome
+from console.pipeline.plans import Outcome
 from console.pipeline.text import StopHolder
 from console.pipeline.tokens import TextCodec
 from console.pipeline.types import (

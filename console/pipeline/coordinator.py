@@ -16,11 +16,13 @@ import numpy as np
 from agent.link.frames import Frame, FrameType, encode
 from agent.stage.types import Epoch, Nack, PipelineId, StepTable, StreamId
 from console.pipeline.answers import Answer, Clock
+from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import PromptError, QueueFull, UnknownToken
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines, Flight, Sent
 from console.pipeline.meters import RateMeter, StepMeter
 from console.pipeline.outbox import Outbox
-from console.pipeline.scheduler import QUEUE_LIMIT, Limits, Outcome, Scheduler
+from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome
+from console.pipeline.scheduler import Scheduler
 from console.pipeline.tokens import TextCodec
 from console.pipeline.types import (
     Event,
@@ -61,16 +63,21 @@ class Coordinator:
         epoch: Epoch,
         deadlines: Deadlines = DEFAULT_DEADLINES,
         queue: int = QUEUE_LIMIT,
+        drafts: DraftSource = NO_DRAFTS,
         clock: Clock = time.perf_counter,
     ) -> None:
-        """`kv_tokens` is the smallest cache of all stages; at most `streams` run at once and `queue` wait."""
+        """`kv_tokens` is the smallest cache of all stages; at most `streams` run at once and `queue` wait.
+
+        `drafts` guesses tokens for the scheduler; if it lets streams wait for a guess, it calls `drafts_ready`.
+        """
         self.model_id = model_id
         self.epoch = epoch
         self._stages = list(stages)
         self._tokenizer = tokenizer
         self._pipeline = pipeline
         self._clock = clock
-        self._scheduler = Scheduler(Limits(len(self._stages), kv_tokens, context_tokens, streams, queue=queue))
+        limits = Limits(len(self._stages), kv_tokens, context_tokens, streams, queue=queue)
+        self._scheduler = Scheduler(limits, drafts)
         self.context_tokens = self._scheduler.limits.stream_tokens
         self._answers: dict[StreamId, Answer] = {}
         self._flight = Flight(deadlines)
@@ -127,6 +134,11 @@ class Coordinator:
             self._on_nack(frame)
         else:
             self._drop(frame, "no such frame comes from a stage")
+
+    def drafts_ready(self) -> None:
+        """Ask again for the drafts of the streams that wait for them, and send what may leave now."""
+        if not self._lost_reason:
+            self._pump()
 
     def stage_lost(self, reason: str) -> None:
         """A PC of this pipeline is gone: every stream fails at once and the pipeline is not ready any more.
@@ -261,7 +273,7 @@ class Coordinator:
             self._last_token_s = now_s
             self._rate.add(now_s, tokens)
         if sent.step.decodes_only:
-            self._meter.add(table.timings, len(sent.step.rows), now_s - sent.at_s, alone=sent.alone)
+            self._meter.add(table.timings, len(sent.step.tokens), now_s - sent.at_s, alone=sent.alone)
 
     def _deliver(self, outcomes: list[Outcome], came_s: float) -> None:
         stopped = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from console.pipeline.scheduler import Step
+from console.pipeline.plans import Step
 
 
 class Deadlines(NamedTuple):

@@ -21,8 +21,8 @@ class StepMeter:
         self._token_ms: list[deque[float]] = [deque(maxlen=RECENT_STEPS) for _ in range(stages)]
         self._overhead_ms: deque[float] = deque(maxlen=RECENT_STEPS)
 
-    def add(self, timings: Sequence[StageTiming], rows: int, round_trip_s: float, *, alone: bool) -> None:
-        """Record a decode step of `rows` rows. `alone`: no other step was in flight during its whole trip.
+    def add(self, timings: Sequence[StageTiming], tokens: int, round_trip_s: float, *, alone: bool) -> None:
+        """Record a decode step of `tokens` tokens, drafts included. `alone`: no other step was in flight meanwhile.
 
         A step that was alone waits for nobody, so all of its time outside inference is overhead; of others the time
         spent waiting for a turn is taken off.
@@ -30,7 +30,7 @@ class StepMeter:
         other_us = 0
         for timing, step_ms, token_ms in zip(timings, self._step_ms, self._token_ms, strict=True):
             step_ms.append(timing.compute_us / 1000)
-            token_ms.append(timing.compute_us / 1000 / rows)
+            token_ms.append(timing.compute_us / 1000 / tokens)
             other_us += timing.compute_us + (0 if alone else timing.queue_us)
         self._overhead_ms.append(max(0.0, round_trip_s * 1000 - other_us / 1000) / len(self._step_ms))
 

@@ -8,71 +8,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
 from agent.stage.types import Logprobs, Row, Sampling, StreamId
+from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
+from console.pipeline.plans import Limits, Outcome, Step
+from console.pipeline.rows import accept, agreed, decode_row, draft_room, prefill_row
 from console.pipeline.streams import FairQueue, Stream
-from console.pipeline.types import FinishReason
 
-PREFILL_TOKENS = 256
-"""Prompt tokens in one step, over all its rows: a long prompt must not stall the answers that run beside it."""
-QUEUE_LIMIT = 256
 KV_BLOCK_TOKENS = 32
 """Admission counts whole blocks, as paged caches hand them out."""
 
 
-class Step(NamedTuple):
-    """One traversal of the pipeline: `tokens` lie on one flat axis in the order of `rows`; `rows` may be empty."""
-
-    id: int
-    rows: list[Row]
-    tokens: list[int]
-    release: list[StreamId]
-
-    @property
-    def wants(self) -> int:
-        return sum(row.wants for row in self.rows)
-
-    @property
-    def decodes_only(self) -> bool:
-        return bool(self.rows) and all(row.count == 1 and row.first > 0 for row in self.rows)
-
-
-class Outcome(NamedTuple):
-    """New tokens of one stream, in order; with `finish` they are the last. `logprobs` are theirs, or empty."""
-
-    stream: StreamId
-    ids: list[int]
-    finish: FinishReason | None
-    logprobs: Sequence[Logprobs | None] = ()
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the pipeline can hold: `kv_tokens` over all streams, `context_tokens` for one of them."""
-
-    stages: int
-    kv_tokens: int
-    context_tokens: int
-    streams: int
-    prefill_tokens: int = PREFILL_TOKENS
-    queue: int = QUEUE_LIMIT
-
-    @property
-    def stream_tokens(self) -> int:
-        """The longest stream that can ever run."""
-        return min(self.context_tokens, self.kv_tokens)
-
-
 class Scheduler:
-    """Streams in, steps out. At most `limits.stages` steps are in flight and each stream is in at most one of them."""
+    """Streams in, steps out. At most `limits.stages` steps are in flight and each stream is in at most one of them.
 
-    def __init__(self, limits: Limits) -> None:
+    `drafts` guesses tokens for verify rows; whatever it guesses, the answers are the same.
+    """
+
+    def __init__(self, limits: Limits, drafts: DraftSource = NO_DRAFTS) -> None:
         self.limits = limits
+        self._drafts = drafts
         self._streams: dict[StreamId, Stream] = {}
         self._queue = FairQueue()
         self._running: dict[StreamId, Stream] = {}
@@ -112,8 +70,7 @@ class Scheduler:
 
     def history(self, stream: StreamId) -> list[int]:
         """Return every token id of a stream, prompt first: what a replay needs. Raises KeyError."""
-        known = self._streams[stream]
-        return known.prompt + known.out
+        return list(self._streams[stream].ids)
 
     def streams(self) -> list[StreamId]:
         """List every stream that runs or waits."""
@@ -141,9 +98,8 @@ class Scheduler:
         if sampling.needs_history:
             sampling = msgspec.structs.replace(sampling, answer_start=len(prompt))
         stream = Stream(
-            StreamId(self._next_stream), prompt, limit, sampling, frozenset(eos), key, kv_tokens,
-            sends_ids=sampling.needs_history,
-        )  # fmt: skip
+            StreamId(self._next_stream), list(prompt), len(prompt), limit, sampling, frozenset(eos), key, kv_tokens
+        )
         self._next_stream += 1
         self._streams[stream.id] = stream
         self._queue.push(stream)
@@ -188,7 +144,10 @@ class Scheduler:
             if stream is None or stream.step != step_id:
                 continue
             stream.step = -1
-            outcome = _accept(stream, new)
+            accepted = agreed(stream.drafts, new)
+            outcome = accept(stream, new[: accepted + 1])
+            if new:
+                self._drafts.judged(stream.id, len(stream.drafts), accepted)
             if scores:
                 outcome = outcome._replace(logprobs=scores[: len(outcome.ids)])
             if outcome.finish:
@@ -209,6 +168,7 @@ class Scheduler:
         else:
             self._queue.remove(known)
             del self._streams[stream]
+            self._drafts.forget(stream)
         return True
 
     def fail_step(self, step_id: int) -> list[StreamId]:
@@ -225,6 +185,8 @@ class Scheduler:
     def fail_all(self) -> list[StreamId]:
         """Forget every stream and step: the stages and their caches are gone. Returns who was running or waiting."""
         lost = list(self._streams)
+        for stream in lost:
+            self._drafts.forget(stream)
         self._streams.clear()
         self._queue = FairQueue()
         self._running.clear()
@@ -255,17 +217,26 @@ class Scheduler:
         budget, skipped = self.limits.prefill_tokens, []
         while self._ready and len(rows) < size:
             stream = self._ready.popleft()
-            if stream.prefilling and not budget:
+            prefilling, made = stream.prefilling, self._row(stream, budget)
+            if made is None:
                 skipped.append(stream)
                 continue
-            row, new = _row(stream, budget)
-            if stream.prefilling:
-                budget -= row.count
-                stream.prefilled += row.count
+            row, new = made
+            budget -= row.count if prefilling else 0
             stream.step = step_id
             rows.append(row)
             tokens += new
         self._ready.extendleft(reversed(skipped))
+
+    def _row(self, stream: Stream, budget: int) -> tuple[Row, list[int]] | None:
+        """Make a stream's next row, or None while it waits: for prompt tokens left in the step, or for its drafts."""
+        if stream.prefilling:
+            return prefill_row(stream, budget) if budget else None
+        room = draft_room(stream)
+        if room < 1:
+            return decode_row(stream, ())
+        drafts = self._drafts.drafts_for(stream.id, stream.ids, stream.prompt_tokens, room)
+        return None if drafts is None else decode_row(stream, tuple(drafts[:room]))
 
     def _drop(self, stream: Stream) -> None:
         del self._streams[stream.id], self._running[stream.id]
@@ -273,36 +244,6 @@ class Scheduler:
             # Absent when update() is about to decide about it.
             self._ready = deque(other for other in self._ready if other is not stream)
         self._kv_used -= stream.kv_tokens
-        if stream.prefilled:
+        if stream.told:
             self._release.append(stream.id)
-
-
-def _row(stream: Stream, budget: int) -> tuple[Row, list[int]]:
-    """Return the stream's next row and its tokens; the sampling travels with the first one only."""
-    if not stream.prefilling:
-        last = stream.out[-1:]
-        ids = last if stream.sends_ids else None
-        return Row(stream.id, len(stream.prompt) + len(stream.out) - 1, 1, ids=ids), last
-    first = stream.prefilled
-    count = min(budget, len(stream.prompt) - first)
-    final = first + count == len(stream.prompt)
-    sampling = stream.sampling if first == 0 else None
-    tokens = stream.prompt[first : first + count]
-    ids = tokens if stream.sends_ids else None
-    return Row(stream.id, first, count, wants=1 if final else 0, sampling=sampling, ids=ids), tokens
-
-
-def _accept(stream: Stream, new: list[int]) -> Outcome:
-    """Append tokens until one ends the answer."""
-    taken: list[int] = []
-    finish: FinishReason | None = None
-    for token in new:
-        taken.append(token)
-        stream.out.append(token)
-        if token in stream.eos:
-            finish = "stop"
-        elif len(stream.out) >= stream.limit:
-            finish = "length"
-        if finish:
-            break
-    return Outcome(stream.id, taken, finish)
+        self._drafts.forget(stream.id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from agent.stage.types import Sampling, StreamId
 
@@ -13,26 +13,35 @@ from agent.stage.types import Sampling, StreamId
 class Stream:
     """One generation: what was asked, what came so far, and where the stages are with it.
 
-    `prefilled` counts prompt tokens that are in a step already. `limit` is the answer length at which it ends, the
-    context counted in. `out` is the token history that a replay on other PCs starts from. `step` is the step in
-    flight that carries the stream, -1 if none. `sends_ids` says that its rows carry their token ids to the tail.
+    `ids` is the whole token history, the first `prompt_tokens` of them the prompt: a replay on other PCs starts from
+    it. `limit` is the answer length at which it ends, the context counted in. `cached` counts the positions that the
+    stages hold once all steps sent so far have run; rejected drafts make it larger than the history. `told` says that
+    the sampling was sent. `step` is the step in flight that carries the stream, -1 if none, and `drafts` what its row
+    guesses.
     """
 
     id: StreamId
-    prompt: list[int]
+    ids: list[int]
+    prompt_tokens: int
     limit: int
     sampling: Sampling
     eos: frozenset[int]
     key: str
     kv_tokens: int
-    prefilled: int = 0
+    cached: int = 0
+    told: bool = False
     step: int = -1
-    sends_ids: bool = False
-    out: list[int] = field(default_factory=list)
+    drafts: Sequence[int] = ()
+
+    @property
+    def answered(self) -> int:
+        """How many tokens the answer has."""
+        return len(self.ids) - self.prompt_tokens
 
     @property
     def prefilling(self) -> bool:
-        return self.prefilled < len(self.prompt)
+        """Whether the stages lack more of the history than its newest token, or all of it."""
+        return not self.told or self.cached < len(self.ids) - 1
 
 
 class FairQueue:

@@ -14,7 +14,8 @@ from agent.link.frames import FrameType, decode
 from agent.stage.engines import Engine, load
 from agent.stage.steps import StepRunner
 from agent.stage.types import Sampling, StepTable
-from console.pipeline.scheduler import Limits, Scheduler
+from console.pipeline.plans import Limits
+from console.pipeline.scheduler import Scheduler
 from tests.support.stage import make_spec, make_step
 from tests.support.toy_library import VOCAB, toy_library
 

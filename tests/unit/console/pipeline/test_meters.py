@@ -5,7 +5,7 @@ import pytest
 from agent.stage.types import Row, StageTiming, StreamId
 from console.pipeline.flight import Deadlines, Flight
 from console.pipeline.meters import RATE_WINDOW_S, RateMeter, StepMeter
-from console.pipeline.scheduler import Step
+from console.pipeline.plans import Step
 from console.pipeline.types import StageInfo
 
 

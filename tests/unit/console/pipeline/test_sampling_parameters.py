@@ -16,7 +16,8 @@ from agent.stage.types import Epoch, Logprobs, PipelineId, Sampling, StageTiming
 from console.pipeline.answers import Answer
 from console.pipeline.coordinator import Coordinator
 from console.pipeline.errors import UnknownToken
-from console.pipeline.scheduler import Limits, Outcome, Scheduler
+from console.pipeline.plans import Limits, Outcome
+from console.pipeline.scheduler import Scheduler
 from console.pipeline.tokens import ModelTokenizer
 from console.pipeline.types import Event, Failed, Finished, GenerationRequest, ScoredToken, StageInfo, Text
 from shard_export.library.chat import ChatCodec

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from agent.stage.types import Sampling, StreamId
 from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
-from console.pipeline.scheduler import Limits, Outcome, Scheduler, Step
+from console.pipeline.plans import Limits, Outcome, Step
+from console.pipeline.scheduler import Scheduler
 
 EOS = 7
 

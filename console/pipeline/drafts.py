@@ -1,0 +1,56 @@
+"""Where the scheduler's guesses come from: the hook that speculation plugs into. Pure; knows no proposer.
+
+A stream whose next tokens were guessed runs them all in one row, a *verify row*: the last accepted token and K drafts.
+The tail samples after every one of them from the model's own logits, as it would have without drafts. The drafts that
+equal what was sampled are accepted, and the sampled token behind the last of them comes for free. So drafts change
+how many tokens a round gives (1 to K + 1) and never which ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from agent.stage.types import StreamId
+
+
+class DraftSource(Protocol):
+    """What guesses for the streams of one pipeline. Called on the service's event loop; must not block or raise.
+
+    For each stream the calls are: `drafts_for` until it answers with a list, `judged` when that round came back, and
+    so on, then `forget` exactly once. A round that a cancelled or failed stream left behind is never judged.
+    """
+
+    def drafts_for(self, stream: StreamId, ids: Sequence[int], prompt_tokens: int, room: int) -> Sequence[int] | None:
+        """Guess the tokens that follow `ids`: the prompt (`prompt_tokens` of them), then the answer so far.
+
+        `ids` is the scheduler's own list: read it now, keep no reference. At most `room` >= 1 drafts are used, the
+        rest is cut off: the answer may end or the context be full there. An empty list makes a plain decode row.
+        None means "not yet": the stream sits out and is asked again at every `schedule()`, so whoever returns None
+        owes a wake-up (`Coordinator.drafts_ready`), also when the guess fails.
+        """
+        ...
+
+    def judged(self, stream: StreamId, drafts: int, accepted: int) -> None:
+        """Hear how a round ended: `accepted` of its `drafts` (0 for a plain row) were what the model said."""
+        ...
+
+    def forget(self, stream: StreamId) -> None:
+        """The stream ended, however it did; unknown streams are fine."""
+        ...
+
+
+class NoDrafts:
+    """Never guesses."""
+
+    def drafts_for(self, stream: StreamId, ids: Sequence[int], prompt_tokens: int, room: int) -> Sequence[int]:
+        return ()
+
+    def judged(self, stream: StreamId, drafts: int, accepted: int) -> None:
+        pass
+
+    def forget(self, stream: StreamId) -> None:
+        pass
+
+
+NO_DRAFTS = NoDrafts()

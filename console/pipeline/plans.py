@@ -1,0 +1,58 @@
+"""What the scheduler gives and takes: plain data, no behaviour beyond what can be read off the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agent.stage.types import Logprobs, Row, StreamId
+from console.pipeline.types import FinishReason
+
+PREFILL_TOKENS = 256
+"""Prompt tokens in one step, over all its rows: a long prompt must not stall the answers that run beside it."""
+QUEUE_LIMIT = 256
+
+
+class Step(NamedTuple):
+    """One traversal of the pipeline: `tokens` lie on one flat axis in the order of `rows`; `rows` may be empty."""
+
+    id: int
+    rows: list[Row]
+    tokens: list[int]
+    release: list[StreamId]
+
+    @property
+    def wants(self) -> int:
+        return sum(row.wants for row in self.rows)
+
+    @property
+    def decodes_only(self) -> bool:
+        """Whether every token of the step is sampled from: decode and verify rows, no part of a prompt."""
+        return bool(self.rows) and all(row.wants == row.count and row.first > 0 for row in self.rows)
+
+
+class Outcome(NamedTuple):
+    """New tokens of one stream, in order; with `finish` they are the last. `logprobs` are theirs, or empty."""
+
+    stream: StreamId
+    ids: list[int]
+    finish: FinishReason | None
+    logprobs: Sequence[Logprobs | None] = ()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the pipeline can hold: `kv_tokens` over all streams, `context_tokens` for one of them."""
+
+    stages: int
+    kv_tokens: int
+    context_tokens: int
+    streams: int
+    prefill_tokens: int = PREFILL_TOKENS
+    queue: int = QUEUE_LIMIT
+
+    @property
+    def stream_tokens(self) -> int:
+        """The longest stream that can ever run."""
+        return min(self.context_tokens, self.kv_tokens)
