@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
+from agent.link import invite as invites
 from console.api.admin import types as wire
 from console.client import AdminClient
 from console.errors import ClientError, ServiceUnreachable
@@ -52,13 +54,25 @@ class Answer(msgspec.Struct, frozen=True):
     finished_s: float
 
 
+Route = Callable[[str, int], int]
+"""Takes an agent's name and the console's port, both on this PC; returns the port that the agent dials instead."""
+
+
 class LoopbackFleet:
-    """A context manager; blocking calls, for one thread (answers may be asked for from several)."""
+    """A context manager; blocking calls, for one thread (answers may be asked for from several).
+
+    With a `route` the agents reach the console through whatever it puts between them, such as a slow link.
+    """
 
     def __init__(
-        self, root: Path, agents: Sequence[AgentSettings], say: Callable[[str], None] = lambda line: None
+        self,
+        root: Path,
+        agents: Sequence[AgentSettings],
+        say: Callable[[str], None] = lambda line: None,
+        *,
+        route: Route | None = None,
     ) -> None:
-        self._root, self._settings, self._say = root, list(agents), say
+        self._root, self._settings, self._say, self._route = root, list(agents), say, route
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._admin: AdminClient | None = None
         self._api_url = ""
@@ -233,7 +247,7 @@ class LoopbackFleet:
                     "--name",
                     settings.name,
                 ],
-                input=invite.text.encode(),
+                input=self._routed(invite.text, settings.name).encode(),
                 capture_output=True,
                 timeout=START_S,
                 check=False,
@@ -242,6 +256,14 @@ class LoopbackFleet:
             if done.returncode:
                 raise LoopbackError(f"Agent {settings.name} could not enrol: {done.stderr.decode('utf-8', 'replace')}")
             self._say(f"agent {settings.name} enrolled")
+
+    def _routed(self, text: str, name: str) -> str:
+        """Write the agent's own way to the console into its invite."""
+        if self._route is None:
+            return text
+        invite = invites.decode(text)
+        port = self._route(name, urlsplit(invite.urls[0]).port or 0)
+        return invites.encode(msgspec.structs.replace(invite, urls=[f"wss://127.0.0.1:{port}"]))
 
     def _spawn(self, name: str, command: list[str]) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
