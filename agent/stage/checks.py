@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.stage.errors import BadStep
-from agent.stage.types import Row, StreamId
+from agent.stage.types import Row, Share, StreamId
 
 
 class StageShape(msgspec.Struct, frozen=True):
@@ -27,6 +27,29 @@ def length_before(row: Row, lengths: Mapping[StreamId, int]) -> int:
     """Count the tokens a row finds in the cache: the stream's length after its truncation."""
     length = lengths.get(row.stream, 0)
     return min(length, row.truncate_to) if row.truncate_to >= 0 else length
+
+
+def lengths_after(
+    shares: Sequence[Share], release: Sequence[StreamId], lengths: Mapping[StreamId, int]
+) -> dict[StreamId, int]:
+    """Return the cached lengths once the shares and the releases are done. Raises BadStep for a share that cannot be.
+
+    Releasing an unknown stream is fine.
+    """
+    after = dict(lengths)
+    for share in shares:
+        if share.stream in after:
+            raise BadStep(f"Stream {share.stream} exists already and cannot begin with a shared cache; release it.")
+        held = after.get(share.source, 0)
+        if not 1 <= share.tokens <= held:
+            raise BadStep(
+                f"Stream {share.stream} would share {share.tokens} tokens of stream {share.source}, but this stage "
+                f"holds {held} of them; run the stream from its beginning."
+            )
+        after[share.stream] = share.tokens
+    for stream in release:
+        after.pop(stream, None)
+    return after
 
 
 def check_step(

@@ -53,6 +53,7 @@ class StepRunner:
         table = self._accept(frame)
         output, logprobs = self._compute(table, frame.tensor)
         timing = StageTiming(_microseconds(self._clock() - started), _microseconds(started - arrived_s))
+        answer = StepTable(table.rows, table.release, [*table.timings, timing], logprobs, table.shares)
         return encode(
             Frame(
                 type=FrameType.TOKENS if self._tail else FrameType.STEP,
@@ -61,7 +62,7 @@ class StepRunner:
                 step=frame.step,
                 sequence=frame.sequence,
                 stage=self._spec.stage if self._tail else self._spec.stage + 1,
-                table=_encoder.encode(StepTable(table.rows, table.release, [*table.timings, timing], logprobs)),
+                table=_encoder.encode(answer),
                 tensor=output,
                 flags=frame.flags,
             )
@@ -84,17 +85,15 @@ class StepRunner:
     def _compute(self, table: StepTable, tensor: np.ndarray | None) -> tuple[np.ndarray | None, list[Logprobs | None]]:
         """Run the step; returns hidden states, or at the tail ids and the log-probabilities asked for."""
         tail, rows = self._tail, table.rows
-        for stream in table.release:
-            self._engine.release(stream)
-            if tail:
-                tail.release(stream)
         if tail:
+            for stream in table.release:
+                tail.release(stream)
             tail.expect(rows)
-        output = self._engine.step(rows, tensor) if rows else None
+        output = self._engine.step(rows, tensor, shares=table.shares, release=table.release)
         if not tail:
-            return output, []
+            return output if rows else None, []
         tail.extend(rows)
-        return tail.pick(rows, output) if output is not None and len(output) else (None, [])
+        return tail.pick(rows, output) if len(output) else (None, [])
 
     def _nack(self, data: bytes | memoryview, error: StepError) -> bytes:
         """Answer with the header's own numbers, so that the coordinator can match even a broken frame."""

@@ -84,12 +84,25 @@ class StageTiming(msgspec.Struct, frozen=True, array_like=True):
     queue_us: int
 
 
+class Share(msgspec.Struct, frozen=True, array_like=True):
+    """The new stream `stream` begins with the first `tokens` cached positions of `source`, as if it had run them.
+
+    `stream` must be unknown to the stage and `tokens` between 1 and what the stage holds of `source`, which keeps
+    its own. Neither sees what the other writes afterwards.
+    """
+
+    stream: StreamId
+    source: StreamId
+    tokens: int
+
+
 class StepTable(msgspec.Struct, frozen=True, array_like=True):
     """The table of a STEP or TOKENS frame.
 
-    A step first releases the streams of `release` (their cache is freed), then runs `rows`, whose tokens lie on one
-    flat axis in order. Each stage appends its timing and passes the table on; the tail answers with the same table.
-    A step may have no rows at all (release only): it still travels through all stages and is answered. In an answer
+    A step first carries out `shares` in order, then releases the streams of `release` (their cache is freed), then
+    runs `rows`, whose tokens lie on one flat axis in order. A stage that refuses the step (`bad_step`, `kv_full`) has
+    done none of it. Each stage appends its timing and passes the table on; the tail answers with the same table.
+    A step may have no rows at all: it still travels through all stages and is answered. In an answer
     `logprobs` is empty unless a stream asked for them; else it has one entry for every id, None where nobody asked.
     """
 
@@ -97,6 +110,7 @@ class StepTable(msgspec.Struct, frozen=True, array_like=True):
     release: list[StreamId] = []
     timings: list[StageTiming] = []
     logprobs: list[Logprobs | None] = []
+    shares: list[Share] = []
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True):
@@ -134,7 +148,11 @@ class StageSpec(msgspec.Struct, frozen=True):
 
 
 class StageReport(msgspec.Struct, frozen=True):
-    """What a child process says once its stage is ready."""
+    """What a child process says once its stage is ready.
+
+    `kv_tokens` is the room of its cache over all streams; `kv_streams` how many streams it can hold at once, those
+    kept for their beginning included (0: as many as `kv_tokens` allow).
+    """
 
     library_digest: str
     first: int
@@ -148,3 +166,4 @@ class StageReport(msgspec.Struct, frozen=True):
     load_ms: float
     probe_ms: float
     openvino: str
+    kv_streams: int = 0

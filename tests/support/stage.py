@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from agent.link.frames import Frame, FrameType, encode
 from agent.stage.engines import Engine
-from agent.stage.types import Epoch, PipelineId, Row, Sampling, StageSpec, StepTable, StreamId
+from agent.stage.types import Epoch, PipelineId, Row, Sampling, Share, StageSpec, StepTable, StreamId
 
 Ids = npt.NDArray[np.int64]
 
@@ -30,10 +30,15 @@ def make_row(stream: int = 1, first: int = 0, count: int = 1, **fields: Any) -> 
 
 
 def make_step(
-    rows: Sequence[Row], tensor: npt.NDArray[Any] | None, *, release: Sequence[int] = (), **fields: Any
+    rows: Sequence[Row],
+    tensor: npt.NDArray[Any] | None,
+    *,
+    release: Sequence[int] = (),
+    shares: Sequence[Share] = (),
+    **fields: Any,
 ) -> bytes:
     values: dict[str, Any] = {"type": FrameType.STEP, "pipeline": 7, "epoch": 2, "step": 5, "sequence": 9, "stage": 0}
-    table = StepTable(list(rows), [StreamId(stream) for stream in release])
+    table = StepTable(list(rows), [StreamId(stream) for stream in release], shares=list(shares))
     return encode(Frame(**(values | {"table": msgspec.msgpack.encode(table), "tensor": tensor} | fields)))
 
 

@@ -1,7 +1,7 @@
 """What every engine offers, and what all of them share: checked steps, stream lengths, the loaded model's facts.
 
-An engine belongs to one thread. `step` is atomic as far as the caller can see: it either returns and every row's
-stream has grown, or raises and no length has changed.
+An engine belongs to one thread. `step` is atomic as far as the caller can see: a step that is refused has changed
+nothing, and one whose inference failed has made no row's stream longer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from agent.stage.checks import StageShape, check_step
-from agent.stage.errors import BadStep, EngineFailed, KvFull, StageLoadError
-from agent.stage.types import Numerics, Row, StageSpec, StreamId
+from agent.stage.checks import StageShape, check_step, lengths_after
+from agent.stage.errors import EngineFailed, KvFull, StageLoadError
+from agent.stage.types import Numerics, Row, Share, StageSpec, StreamId
 from shard_export.library.errors import LibraryError, LibraryTooNew
 from shard_export.library.graph import assemble
 from shard_export.library.manifest import MANIFEST_NAME
@@ -58,22 +58,34 @@ class Engine(abc.ABC):
         """Count a stream's cached tokens; 0 for a stream this stage has never seen."""
         return self._lengths.get(stream, 0)
 
-    def step(self, rows: Sequence[Row], tensor: npt.NDArray[Any] | None) -> Floats:
-        """Run the rows, whose tokens lie in order on the first axis of `tensor` (ids i64 [T] or hidden f32 [T,H]).
+    def step(
+        self,
+        rows: Sequence[Row],
+        tensor: npt.NDArray[Any] | None,
+        *,
+        shares: Sequence[Share] = (),
+        release: Sequence[StreamId] = (),
+    ) -> Floats:
+        """Do the shares, then the releases, then run the rows.
 
-        Returns hidden states [T,H], or at the tail logits [W,V] of the last `wants` positions of each row, in order.
-        The array is a view that the next call overwrites. Raises BadStep, KvFull or EngineFailed.
+        The rows' tokens lie in order on the first axis of `tensor` (ids i64 [T] or hidden f32 [T,H]). Returns hidden
+        states [T,H], or at the tail logits [W,V] of the last `wants` positions of each row, in order. The
+        array is a view that the next call overwrites. Raises BadStep or KvFull with nothing changed, or EngineFailed,
+        when only the shares and releases are done.
         """
-        check_step(rows, tensor, self.shape, self._lengths)
+        lengths = lengths_after(shares, release, self._lengths)
+        if rows:
+            check_step(rows, tensor, self.shape, lengths)
         for row in rows:
             if row.first + row.count > self.spec.context_tokens:
                 raise KvFull(
                     f"Stream {row.stream} would hold {row.first + row.count} tokens, more than the "
                     f"{self.spec.context_tokens} this stage was loaded for; end it or load a longer context."
                 )
-        if tensor is None:
-            raise BadStep("The step carries no tensor.")
-        self._reserve(rows)
+        self._reserve(shares, release, rows)
+        self._lengths = lengths
+        if not rows or tensor is None:
+            return np.zeros((0, self.shape.vocab_size if self.shape.is_tail else self.shape.hidden_size), np.float32)
         try:
             output = self._run(rows, tensor)
         except RuntimeError as error:
@@ -85,15 +97,15 @@ class Engine(abc.ABC):
 
     def release(self, stream: StreamId) -> None:
         """Forget a stream and free its cache; unknown streams are fine."""
-        self._lengths.pop(stream, None)
+        self.step([], None, release=[stream])
 
     @abc.abstractmethod
     def close(self) -> None:
         """Free everything; the engine cannot be used afterwards."""
 
     @abc.abstractmethod
-    def _reserve(self, rows: Sequence[Row]) -> None:
-        """Make room for the rows, or raise KvFull with nothing changed."""
+    def _reserve(self, shares: Sequence[Share], release: Sequence[StreamId], rows: Sequence[Row]) -> None:
+        """Do the checked shares and releases and make room for the rows, or raise KvFull with nothing changed."""
 
     @abc.abstractmethod
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:

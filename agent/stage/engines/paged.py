@@ -1,7 +1,8 @@
 """Many streams in one infer call: the stage through OpenVINO's PagedAttention, with block tables of our own.
 
-The cache is a pool of blocks of 32 tokens. A stream owns a list of blocks that grows on demand; going back after
-rejected drafts only sets its length. The tokens of all rows lie on one flat axis.
+The cache is a pool of blocks of 32 tokens (`blocks.py`). A stream has a list of blocks that grows on demand; going
+back after rejected drafts only sets its length, and streams that begin alike share blocks until one of them writes.
+The tokens of all rows lie on one flat axis.
 """
 
 from __future__ import annotations
@@ -17,51 +18,14 @@ import openvino._offline_transformations as transformations
 import psutil
 
 from agent.stage.engines.base import Engine, Floats, Library, compile_options, last_line
-from agent.stage.errors import KvFull, StageLoadError
-from agent.stage.types import Row, StageSpec, StreamId
+from agent.stage.engines.blocks import BlockPool
+from agent.stage.errors import StageLoadError
+from agent.stage.types import Row, Share, StageSpec, StreamId
 from shard_export.library.graph import WANTED, fused_layers
 from shard_export.library.manifest import Manifest
 
 SLIDING_WINDOW_PORT = 10
 """Input of a PagedAttention node: how many tokens stay visible, itself included; 0 shows all."""
-
-
-class BlockPool:
-    """Which cache blocks are free and which stream holds which. Pure bookkeeping."""
-
-    def __init__(self, blocks: int, block_tokens: int) -> None:
-        self.block_tokens = block_tokens
-        self._free = list(range(blocks - 1, -1, -1))
-        self._held: dict[StreamId, list[int]] = {}
-
-    @property
-    def free_tokens(self) -> int:
-        """Room in blocks that no stream holds."""
-        return len(self._free) * self.block_tokens
-
-    def blocks(self, stream: StreamId) -> list[int]:
-        """List a stream's blocks in order of position."""
-        return self._held.get(stream, [])
-
-    def resize(self, wanted: dict[StreamId, int]) -> None:
-        """Give each stream exactly the blocks for that many tokens. Raises KvFull with nothing changed."""
-        counts = {stream: -(-tokens // self.block_tokens) for stream, tokens in wanted.items()}
-        growth = sum(count - len(self.blocks(stream)) for stream, count in counts.items())
-        if growth > len(self._free):
-            raise KvFull(
-                f"The step needs {growth * self.block_tokens} more cached tokens and {self.free_tokens} are free; "
-                "release a stream first."
-            )
-        for stream, count in sorted(counts.items(), key=lambda item: item[1] - len(self.blocks(item[0]))):
-            held = self._held.setdefault(stream, [])
-            while len(held) > count:
-                self._free.append(held.pop())
-            while len(held) < count:
-                held.append(self._free.pop())
-
-    def release(self, stream: StreamId) -> None:
-        """Take a stream's blocks back; unknown streams are fine."""
-        self._free.extend(reversed(self._held.pop(stream, [])))
 
 
 class _Input:
@@ -117,10 +81,6 @@ class PagedEngine(Engine):
     def kv_bytes(self) -> int:
         return sum(int(cache.byte_size) for cache in self._caches)
 
-    def release(self, stream: StreamId) -> None:
-        super().release(stream)
-        self._pool.release(stream)
-
     def close(self) -> None:
         self._lengths.clear()
         self._caches.clear()
@@ -149,8 +109,13 @@ class PagedEngine(Engine):
             self._request.set_tensor(port.get_any_name(), caches[-1])
         return caches
 
-    def _reserve(self, rows: Sequence[Row]) -> None:
-        self._pool.resize({row.stream: row.first + row.count for row in rows})
+    def _reserve(self, shares: Sequence[Share], release: Sequence[StreamId], rows: Sequence[Row]) -> None:
+        copies = self._pool.apply(
+            shares, release, {row.stream: range(row.first, row.first + row.count) for row in rows}
+        )
+        for source, target in copies:
+            for cache in self._caches:
+                _block_of(cache, source).copy_to(_block_of(cache, target))
 
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
         ends = list(itertools.accumulate(row.count for row in rows))
@@ -177,6 +142,13 @@ class PagedEngine(Engine):
 
     def _failed(self, rows: Sequence[Row]) -> None:
         """Nothing to undo: what the step wrote lies beyond the lengths and is overwritten by the next try."""
+
+
+def _block_of(cache: ov.Tensor, block: int) -> ov.Tensor:
+    """A view of one block: whatever the cache's element type, scales included."""
+    shape = list(cache.shape)
+    begin = ov.Coordinate([block, *[0] * (len(shape) - 1)])
+    return ov.Tensor(cache, begin, ov.Coordinate([block + 1, *shape[1:]]))
 
 
 def _paged_graph(model: ov.Model, manifest: Manifest, spec: StageSpec) -> ov.Model:

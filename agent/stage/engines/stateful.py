@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
-from agent.stage.checks import length_before
+from agent.stage.checks import length_before, lengths_after
 from agent.stage.engines.base import Engine, Floats, Library, compile_options
 from agent.stage.errors import KvFull
-from agent.stage.types import Row, StageSpec, StreamId
+from agent.stage.types import Row, Share, StageSpec, StreamId
 from shard_export.library.graph import WANTED, fused_layers
 
 MIN_HOLES = 128
@@ -46,7 +46,7 @@ class _Stream:
             self.mask[0, self.columns[length : self.length]] = 0
             self.length = length
             if self.physical - length > max(MIN_HOLES, length // 4):
-                self._compact()
+                self.take_over(self, length)
 
     def append(self, count: int) -> npt.NDArray[np.int64]:
         """Show `count` new columns; returns the mask over all columns."""
@@ -61,14 +61,14 @@ class _Stream:
         self.physical = end
         return self.mask[:, :end]
 
-    def _compact(self) -> None:
-        keep = self.columns[: self.length]
-        for state in self.request.query_state():
-            state.state = ov.Tensor(np.ascontiguousarray(state.state.data[:, :, keep]))
-        self.columns[: self.length] = np.arange(self.length)
+    def take_over(self, source: _Stream, length: int) -> None:
+        """Become a copy of the first `length` positions of `source`, without its hidden columns; it may be itself."""
+        keep = source.columns[:length]
+        for mine, its in zip(self.request.query_state(), source.request.query_state(), strict=True):
+            mine.state = ov.Tensor(np.ascontiguousarray(its.state.data[:, :, keep]))
+        self.length = self.physical = 0
         self.mask[:] = 0
-        self.mask[0, : self.length] = 1
-        self.physical = self.length
+        self.append(length)
 
 
 class StatefulEngine(Engine):
@@ -95,28 +95,40 @@ class StatefulEngine(Engine):
         """An upper estimate: f32 keys and values. The runtime keeps them smaller in `fast`."""
         return self.kv_tokens * self._token_bytes
 
-    def release(self, stream: StreamId) -> None:
-        super().release(stream)
-        held = self._streams.pop(stream, None)
-        if held is not None:
-            held.reset()
-            self._idle.append(held)
-
     def close(self) -> None:
         self._lengths.clear()
         self._streams.clear()
         self._idle.clear()
         del self._compiled
 
-    def _reserve(self, rows: Sequence[Row]) -> None:
-        new = [row.stream for row in rows if row.stream not in self._streams]
-        if len(self._streams) + len(new) > self.spec.streams:
+    def _reserve(self, shares: Sequence[Share], release: Sequence[StreamId], rows: Sequence[Row]) -> None:
+        lengths = lengths_after(shares, release, self._lengths)
+        lengths.update({row.stream: row.first + row.count for row in rows})
+        wanted = sum(lengths.values())
+        if wanted > self.kv_tokens:
             raise KvFull(
-                f"The step would make {len(self._streams) + len(new)} streams and this stage was loaded for "
-                f"{self.spec.streams}; release a stream first."
+                f"The step would make {wanted} cached tokens and this stage was loaded for {self.kv_tokens}; release a "
+                "stream first."
             )
-        for stream in new:
-            self._streams[stream] = self._idle.pop() if self._idle else _Stream(self._compiled.create_infer_request())
+        for share in shares:
+            self._begin(share.stream).take_over(self._streams[share.source], share.tokens)
+        for stream in release:
+            self._end(stream)
+        for row in rows:
+            if row.stream not in self._streams:
+                self._begin(row.stream)
+
+    def _begin(self, stream: StreamId) -> _Stream:
+        self._end(stream)
+        begun = self._idle.pop() if self._idle else _Stream(self._compiled.create_infer_request())
+        self._streams[stream] = begun
+        return begun
+
+    def _end(self, stream: StreamId) -> None:
+        held = self._streams.pop(stream, None)
+        if held is not None:
+            held.reset()
+            self._idle.append(held)
 
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
         outputs: list[Floats] = []

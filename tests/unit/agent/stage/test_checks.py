@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.stage.checks import StageShape, check_step
+from agent.stage.checks import StageShape, check_step, lengths_after
 from agent.stage.errors import BadStep
-from agent.stage.types import Row, StreamId
+from agent.stage.types import Row, Share, StreamId
 from tests.support.stage import make_row
 
 HEAD = StageShape(takes_ids=True, is_tail=False, hidden_size=8, vocab_size=50, context_tokens=64)
@@ -79,3 +79,27 @@ def test_no_tensor_at_all_is_refused() -> None:
 def test_an_id_outside_the_vocabulary_is_refused(token: int) -> None:
     with pytest.raises(BadStep, match="outside the vocabulary of 50"):
         check(make_row(1, 5), tensor=np.array([token]))
+
+
+def shared(*shares: tuple[int, int, int], release: tuple[int, ...] = ()) -> dict[StreamId, int]:
+    asked = [Share(StreamId(stream), StreamId(source), tokens) for stream, source, tokens in shares]
+    return lengths_after(asked, [StreamId(stream) for stream in release], CACHED)
+
+
+def test_shares_come_before_releases_and_may_build_on_one_another() -> None:
+    assert shared((3, 2, 9), (4, 3, 2), release=(2, 3, 99)) == {1: 5, 4: 2}
+    assert CACHED == {1: 5, 2: 9}
+
+
+@pytest.mark.parametrize(
+    ("share", "sentence"),
+    [
+        ((3, 4, 1), "holds 0 of them"),
+        ((3, 1, 6), "would share 6 tokens of stream 1, but this stage holds 5"),
+        ((3, 1, 0), "would share 0 tokens"),
+        ((2, 1, 3), "Stream 2 exists already"),
+    ],
+)
+def test_a_share_that_cannot_be_is_refused(share: tuple[int, int, int], sentence: str) -> None:
+    with pytest.raises(BadStep, match=sentence):
+        shared(share)

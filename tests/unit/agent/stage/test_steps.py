@@ -14,7 +14,7 @@ from agent.link.frames import Frame, FrameType, decode
 from agent.stage.engines import Engine, load
 from agent.stage.sampling import sample
 from agent.stage.steps import StepRunner, describe
-from agent.stage.types import Nack, StageReport, StepTable, StreamId
+from agent.stage.types import Nack, Share, StageReport, StepTable, StreamId
 from shard_export.library.manifest import library_digest
 from shard_export.library.store import load_manifest
 from tests.support.stage import SEEDED, make_row, make_spec, make_step
@@ -100,6 +100,17 @@ def test_a_step_that_only_releases_still_travels(stages: list[StepRunner], engin
 def test_a_released_id_can_begin_again_in_the_same_step(stages: list[StepRunner]) -> None:
     through(stages, make_step([make_row(4, 0, 5)], ids(5)))
     assert through(stages, make_step([make_row(4, 0, 2)], ids(2), release=[4])).type is FrameType.TOKENS
+
+
+def test_a_share_reaches_every_stage(stages: list[StepRunner], engines: list[Engine]) -> None:
+    whole = through(stages, make_step([make_row(1, 0, 5)], ids(5))).tensor
+    share = Share(StreamId(2), StreamId(1), 3)
+    frame = through(stages, make_step([make_row(2, 3, 2)], ids(5)[3:], shares=[share], release=[1]))
+    assert whole is not None
+    assert frame.tensor is not None
+    assert frame.tensor.tolist() == whole.tolist()
+    assert table_of(frame).shares == [share]
+    assert [[engine.length(StreamId(stream)) for stream in (1, 2)] for engine in engines] == [[0, 5], [0, 5]]
 
 
 def test_sampling_is_remembered_from_the_first_row(stages: list[StepRunner], engines: list[Engine]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from agent.stage.engines import Engine, load
 from agent.stage.errors import BadStep, EngineFailed, KvFull, StageLoadError
-from agent.stage.types import StreamId
+from agent.stage.types import Share, StreamId
 from tests.support.stage import generate, make_row, make_spec
 from tests.support.toy_library import HIDDEN, VOCAB, toy_library
 
@@ -140,6 +140,54 @@ def test_streams_beyond_the_cache_are_refused_and_change_nothing(engine: Engine)
     assert engine.length(StreamId(8)) == 0
     engine.release(StreamId(0))
     engine.step([make_row(8, 0, 1)], ids(1))
+
+
+def test_a_shared_beginning_is_as_good_as_a_run_one(engine: Engine) -> None:
+    tokens, other = ids(60), np.concatenate([ids(45), ids(15, seed=9)])
+    whole, whole_other = prefill(engine, tokens), prefill(engine, other, stream=2)
+    engine.step([make_row(3, 0, 50)], tokens[:50])
+    shares = [Share(StreamId(4), StreamId(3), 45), Share(StreamId(5), StreamId(4), 32)]
+    rows = [make_row(3, 50, 10, wants=10), make_row(4, 45, 15, wants=15), make_row(5, 32, 28, wants=28)]
+    got = engine.step(rows, np.concatenate([tokens[50:], other[45:], tokens[32:]]), shares=shares)
+    np.testing.assert_allclose(got, np.concatenate([whole[50:], whole_other[45:], whole[32:]]), atol=1e-4)
+
+
+def test_a_shared_beginning_outlives_its_source(engine: Engine) -> None:
+    whole = prefill(engine, ids(60))
+    share = Share(StreamId(2), StreamId(1), 40)
+    got = engine.step([make_row(2, 40, 20, wants=20)], ids(60)[40:], shares=[share], release=[StreamId(1)])
+    np.testing.assert_allclose(got, whole[40:], atol=1e-4)
+    assert engine.length(StreamId(1)) == 0
+
+
+def test_a_beginning_without_rejected_tokens_is_shared(engine: Engine) -> None:
+    tokens = ids(40)
+    whole = prefill(engine, tokens)
+    engine.step([make_row(2, 0, 30)], np.concatenate([tokens[:20], ids(10, seed=3)]))
+    engine.step([make_row(2, 20, 5, truncate_to=20)], tokens[20:25])
+    got = engine.step([make_row(3, 25, 15, wants=15)], tokens[25:], shares=[Share(StreamId(3), StreamId(2), 25)])
+    np.testing.assert_allclose(got, whole[25:], atol=1e-4)
+
+
+@pytest.mark.parametrize("share", [(2, 1, 6), (2, 3, 1), (1, 1, 2), (2, 1, 0)])
+def test_a_share_that_cannot_be_is_refused_and_changes_nothing(engine: Engine, share: tuple[int, int, int]) -> None:
+    prefill(engine, ids(5))
+    stream, source, tokens = share
+    shares = [Share(StreamId(4), StreamId(1), 5), Share(StreamId(stream), StreamId(source), tokens)]
+    with pytest.raises(BadStep):
+        engine.step([], None, shares=shares, release=[StreamId(1)])
+    assert [engine.length(StreamId(stream)) for stream in (1, 2, 4)] == [5, 0, 0]
+
+
+def test_a_refused_step_has_shared_and_released_nothing(engine: Engine) -> None:
+    whole = prefill(engine, ids(20))
+    with pytest.raises(KvFull):
+        engine.step(
+            [make_row(2, 10, 119)], ids(119), shares=[Share(StreamId(2), StreamId(1), 10)], release=[StreamId(1)]
+        )
+    assert [engine.length(StreamId(stream)) for stream in (1, 2)] == [20, 0]
+    got = engine.step([make_row(1, 15, 5, truncate_to=15, wants=5)], ids(20)[15:])
+    np.testing.assert_allclose(got, whole[15:], atol=1e-4)
 
 
 def test_a_failure_of_the_device_can_be_replayed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
