@@ -56,7 +56,8 @@ class FrameType(enum.IntEnum):
     """What a frame is for."""
 
     STEP = 1
-    """Console or stage k -> stage k+1: rows and their token ids (i64 [T]) or hidden states (f32 [T,H])."""
+    """Console or stage k -> stage k+1: rows and their token ids (i64 [T]) or hidden states (f32 or f16
+    [T,H])."""
     TOKENS = 2
     """Tail -> console: sampled ids (i32 [sum of wants])."""
     NACK = 3

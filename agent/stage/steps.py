@@ -15,6 +15,7 @@ import openvino as ov
 import psutil
 
 from agent.link.frames import HEADER, Frame, FrameError, FrameType, decode, encode
+from agent.stage import activations
 from agent.stage.engines.base import Engine
 from agent.stage.errors import BadStep, StaleEpoch, StepError
 from agent.stage.tail import Tail
@@ -89,9 +90,10 @@ class StepRunner:
             for stream in table.release:
                 tail.release(stream)
             tail.expect(rows)
-        output = self._engine.step(rows, tensor, shares=table.shares, release=table.release)
+        hidden = activations.unpack(tensor, self._spec.numerics)
+        output = self._engine.step(rows, hidden, shares=table.shares, release=table.release)
         if not tail:
-            return output if rows else None, []
+            return activations.pack(output, self._spec.numerics) if rows else None, []
         tail.extend(rows)
         return tail.pick(rows, output) if len(output) else (None, [])
 

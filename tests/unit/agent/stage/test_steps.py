@@ -74,6 +74,25 @@ def test_an_inner_stage_hands_hidden_states_to_the_next(stages: list[StepRunner]
     assert frame.tensor.shape == (3, HIDDEN)
 
 
+def test_fast_stages_talk_in_half_precision_and_exact_ones_refuse_it(library: Path, stages: list[StepRunner]) -> None:
+    engine = load(make_spec(library, first=0, last=2, numerics="fast"))
+    tail = load(make_spec(library, first=2, last=3, stage=1, numerics="fast"))
+    step = make_step([make_row(count=3)], ids(3))
+    try:
+        halved = StepRunner(engine.spec, engine).answer(step, 0.0)
+        frame = decode(halved)
+        assert frame.tensor is not None
+        assert frame.tensor.dtype == np.float16
+        assert len(halved) < len(stages[0].answer(step, 0.0))
+        assert decode(StepRunner(tail.spec, tail).answer(halved, 0.0)).type is FrameType.TOKENS
+        refusal = nack_of(stages[1].answer(halved, 0.0))
+        assert refusal.code == "bad_step"
+        assert "float16" in refusal.message
+    finally:
+        engine.close()
+        tail.close()
+
+
 def test_the_tail_answers_with_the_wanted_tokens(stages: list[StepRunner]) -> None:
     rows = [make_row(1, 0, 3), make_row(2, 0, 4, wants=2), make_row(3, 0, 2, wants=0)]
     frame = through(stages, make_step(rows, ids(9)))
