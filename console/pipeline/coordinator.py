@@ -77,6 +77,7 @@ class Coordinator:
         self._pipeline = pipeline
         self._clock = clock
         limits = Limits(len(self._stages), kv_tokens, context_tokens, streams, queue=queue)
+        self._drafts = drafts
         self._scheduler = Scheduler(limits, drafts)
         self.context_tokens = self._scheduler.limits.stream_tokens
         self._answers: dict[StreamId, Answer] = {}
@@ -161,6 +162,7 @@ class Coordinator:
             streams_waiting=self._scheduler.waiting,
             steps_in_flight=self._scheduler.in_flight,
             dropped_replies=self._dropped_replies,
+            speculation=self._drafts.status(),
         )
 
     async def ready(self, max_age_s: float = 5.0) -> Readiness:
@@ -248,7 +250,7 @@ class Coordinator:
         self._pump()
         asyncio.get_running_loop().call_soon(self._deliver, outcomes, now_s)
         if sent is not None:
-            self._measure(sent, table, now_s, len(ids))
+            self._measure(sent, table, now_s, sum(len(outcome.ids) for outcome in outcomes))
 
     def _ids(self, frame: Frame) -> list[int] | None:
         if frame.tensor is None:
@@ -269,11 +271,15 @@ class Coordinator:
         return table if known and len(table.timings) == len(self._stages) else None
 
     def _measure(self, sent: Sent, table: StepTable, now_s: float, tokens: int) -> None:
-        if tokens:
+        """Record a step that gave `tokens` to its streams."""
+        step, took_s = sent.step, now_s - sent.at_s
+        if step.wants:
             self._last_token_s = now_s
             self._rate.add(now_s, tokens)
-        if sent.step.decodes_only:
-            self._meter.add(table.timings, len(sent.step.tokens), now_s - sent.at_s, alone=sent.alone)
+        if step.decodes_only:
+            self._meter.add(table.timings, len(step.tokens), took_s, alone=sent.alone)
+            compute_s = sum(timing.compute_us for timing in table.timings) / 1e6
+            self._drafts.round_took(len(step.rows), len(step.tokens), tokens, took_s, compute_s)
 
     def _deliver(self, outcomes: list[Outcome], came_s: float) -> None:
         stopped = False

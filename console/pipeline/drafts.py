@@ -11,18 +11,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from agent.stage.types import StreamId
+from agent.stage.types import Sampling, StreamId
+from console.pipeline.types import SpeculationStatus
 
 
 class DraftSource(Protocol):
     """What guesses for the streams of one pipeline. Called on the service's event loop; must not block or raise.
 
-    For each stream the calls are: `drafts_for` until it answers with a list, `judged` when that round came back, and
-    so on, then `forget` exactly once. A round that a cancelled or failed stream left behind is never judged.
+    For each stream the calls are: `begin` when it gets its place, `drafts_for` until it answers with a list, `judged`
+    when that round came back, and so on, then `forget` exactly once (also for streams that never got a place). A round
+    that a cancelled or failed stream left behind is never judged.
     """
 
-    def drafts_for(self, stream: StreamId, ids: Sequence[int], prompt_tokens: int, room: int) -> Sequence[int] | None:
-        """Guess the tokens that follow `ids`: the prompt (`prompt_tokens` of them), then the answer so far.
+    def begin(self, stream: StreamId, ids: Sequence[int], sampling: Sampling) -> None:
+        """A stream with these tokens gets a place in the caches; again if it lost its place meanwhile."""
+        ...
+
+    def drafts_for(self, stream: StreamId, ids: Sequence[int], room: int) -> Sequence[int] | None:
+        """Guess the tokens that follow `ids`: the prompt, then the answer so far.
 
         `ids` is the scheduler's own list: read it now, keep no reference. At most `room` >= 1 drafts are used, the
         rest is cut off: the answer may end or the context be full there. An empty list makes a plain decode row.
@@ -39,11 +45,25 @@ class DraftSource(Protocol):
         """The stream ended, however it did; unknown streams are fine."""
         ...
 
+    def round_took(self, streams: int, rows: int, tokens: int, round_trip_s: float, compute_s: float) -> None:
+        """Hear how long a step of decode and verify rows took: `streams` of them ran `rows` tokens, drafts included.
+
+        It gave `tokens` over all streams. `compute_s` is the stages' own part of the round trip.
+        """
+        ...
+
+    def status(self) -> SpeculationStatus:
+        """Tell how guessing goes."""
+        ...
+
 
 class NoDrafts:
     """Never guesses."""
 
-    def drafts_for(self, stream: StreamId, ids: Sequence[int], prompt_tokens: int, room: int) -> Sequence[int]:
+    def begin(self, stream: StreamId, ids: Sequence[int], sampling: Sampling) -> None:
+        pass
+
+    def drafts_for(self, stream: StreamId, ids: Sequence[int], room: int) -> Sequence[int] | None:
         return ()
 
     def judged(self, stream: StreamId, drafts: int, accepted: int) -> None:
@@ -51,6 +71,12 @@ class NoDrafts:
 
     def forget(self, stream: StreamId) -> None:
         pass
+
+    def round_took(self, streams: int, rows: int, tokens: int, round_trip_s: float, compute_s: float) -> None:
+        pass
+
+    def status(self) -> SpeculationStatus:
+        return SpeculationStatus(reason="Switched off.")
 
 
 NO_DRAFTS = NoDrafts()

@@ -206,6 +206,7 @@ class Scheduler:
             self._kv_used += stream.kv_tokens
             self._running[stream.id] = stream
             self._ready.append(stream)
+            self._drafts.begin(stream.id, stream.ids, stream.sampling)
 
     def _fill(self, step_id: int, free: int, rows: list[Row], tokens: list[int]) -> None:
         """Take the streams that waited longest, as many as make the steps in flight equally large.
@@ -235,7 +236,7 @@ class Scheduler:
         room = draft_room(stream)
         if room < 1:
             return decode_row(stream, ())
-        drafts = self._drafts.drafts_for(stream.id, stream.ids, stream.prompt_tokens, room)
+        drafts = self._drafts.drafts_for(stream.id, stream.ids, room)
         return None if drafts is None else decode_row(stream, tuple(drafts[:room]))
 
     def _drop(self, stream: Stream) -> None:

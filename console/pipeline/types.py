@@ -119,6 +119,21 @@ class Readiness(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class SpeculationStatus(msgspec.Struct, frozen=True):
+    """How guessing ahead goes, over the recent rounds of all streams.
+
+    `source` is `none`, `lookup` or the id of a draft model. `acceptance` is the share of drafts that were right,
+    `drafts_per_round` the drafts a stream's round carried (K), `tokens_per_round` what it gave (1 without drafts).
+    `reason` says why there are hardly any drafts, empty while there are some.
+    """
+
+    source: str = "none"
+    acceptance: float = 0.0
+    drafts_per_round: float = 0.0
+    tokens_per_round: float = 0.0
+    reason: str = ""
+
+
 class PipelineStatus(msgspec.Struct, frozen=True):
     """What a live pipeline does right now.
 
@@ -138,6 +153,7 @@ class PipelineStatus(msgspec.Struct, frozen=True):
     streams_waiting: int
     steps_in_flight: int
     dropped_replies: int
+    speculation: SpeculationStatus = SpeculationStatus()
 
 
 class Generator(Protocol):

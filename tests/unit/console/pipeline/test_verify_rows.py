@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.stage.types import Logprobs, Sampling, StreamId
+from console.pipeline.drafts import NoDrafts
 from console.pipeline.plans import Limits, Outcome
 from console.pipeline.scheduler import Scheduler
 from tests.support.played_stages import VOCAB, PlayedStages, next_token, plain_answer
@@ -18,7 +19,7 @@ WRONG = VOCAB + 1
 NEVER = None
 
 
-class Guesses:
+class Guesses(NoDrafts):
     """A draft source that knows the model: the first `right` of `count` drafts are what it will say.
 
     `plan` gives `(count, right)` round by round, over and over; None lets the stream wait once.
@@ -32,10 +33,12 @@ class Guesses:
         self.known: set[StreamId] = set()
         self.forgotten: list[StreamId] = []
 
-    def drafts_for(self, stream: StreamId, ids: Sequence[int], prompt_tokens: int, room: int) -> Sequence[int] | None:
-        assert 0 < prompt_tokens <= len(ids)
-        assert stream not in self.forgotten
+    def begin(self, stream: StreamId, ids: Sequence[int], sampling: Sampling) -> None:
         self.known.add(stream)
+
+    def drafts_for(self, stream: StreamId, ids: Sequence[int], room: int) -> Sequence[int] | None:
+        assert stream in self.known
+        assert stream not in self.forgotten
         self.rooms.append(room)
         wanted = self.plan[self.asked % len(self.plan)]
         self.asked += 1
