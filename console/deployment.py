@@ -88,6 +88,7 @@ class Entry:
             overhead_ms=status.overhead_ms_per_hop,
             running=status.streams_running,
             queued=status.streams_waiting,
+            endings=status.endings,
         )
 
 

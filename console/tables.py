@@ -119,6 +119,8 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
             f"{view.tokens_per_second:.1f} tokens/s, {view.overhead_ms:.2f} ms overhead per step, "
             f"{view.running} running, {view.queued} queued"
         )
+        if view.endings:
+            yield "Answers by how they ended: " + ", ".join(f"{count} {name}" for name, count in view.endings.items())
 
 
 class DeployView:

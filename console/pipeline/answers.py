@@ -6,10 +6,12 @@ import asyncio
 from typing import Protocol
 
 from agent.stage.types import Logprobs
+from console.pipeline.emoji import EmojiHolder
 from console.pipeline.plans import Outcome
 from console.pipeline.text import StopHolder
 from console.pipeline.tokens import TextCodec
 from console.pipeline.types import (
+    Ending,
     Event,
     Failed,
     Finished,
@@ -34,11 +36,12 @@ class Answer:
 
     def __init__(self, request: GenerationRequest, codec: TextCodec, eos: frozenset[int], clock: Clock) -> None:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
-        self.ended = False
+        self.ending: Ending | None = None
         self._prompt_tokens = len(request.prompt_ids)
         self._codec = codec
         self._text = codec.text_stream()
         self._stops = StopHolder(request.stop)
+        self._emoji = EmojiHolder()
         self._eos = eos
         self._clock = clock
         self._held_ids: list[int] = []
@@ -48,6 +51,11 @@ class Answer:
         self._accepted_s = clock()
         self._started_s: float | None = None
         self._first_token_s: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows."""
+        return self.ending is not None
 
     def start(self) -> None:
         """Note that the stream left the queue."""
@@ -78,7 +86,9 @@ class Answer:
             pieces.append(self._stops.push(self._text.flush()) + self._stops.flush())
         ended_by_text = self._stops.stopped
         ends = ended_by_text or outcome.finish is not None
-        self._emit("".join(pieces), with_silent_ids=ends and not ended_by_text)
+        # The emoji come last: what the stop strings let go of may end inside one.
+        text = self._emoji.push("".join(pieces)) + (self._emoji.flush() if ends else "")
+        self._emit(text, with_silent_ids=ends and not ended_by_text)
         if ended_by_text:
             self._finish("stop")
         elif outcome.finish:
@@ -88,9 +98,16 @@ class Answer:
     def fail(self, code: str, message: str, *, retryable: bool = True) -> None:
         """End with an error; text that was held back is delivered first."""
         if not self.ended:
-            self._emit(self._stops.push(self._text.flush()) + self._stops.flush(), with_silent_ids=False)
-            self.ended = True
-            self.events.put_nowait(Failed(code, message, retryable))
+            left = self._stops.push(self._text.flush()) + self._stops.flush()
+            self._emit(self._emoji.push(left) + self._emoji.flush(), with_silent_ids=False)
+            failed = Failed(code, message, retryable)
+            self.ending = failed.reason
+            self.events.put_nowait(failed)
+
+    def cancel(self) -> Ending:
+        """Note that nobody waits for the answer any more, and return how it ended."""
+        self.ending = self.ending or "cancelled"
+        return self.ending
 
     def _emit(self, text: str, *, with_silent_ids: bool) -> None:
         if text or (with_silent_ids and self._held_ids):
@@ -109,7 +126,7 @@ class Answer:
         return TokenLogprobs(ScoredToken(token, data(token), entry.chosen), top)
 
     def _finish(self, reason: FinishReason) -> None:
-        self.ended = True
+        self.ending = reason
         now_s = self._clock()
         timings = Timings(
             queue_ms=1000 * ((self._started_s or now_s) - self._accepted_s),

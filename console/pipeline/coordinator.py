@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import msgspec
@@ -25,6 +26,7 @@ from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome
 from console.pipeline.scheduler import Scheduler
 from console.pipeline.tokens import TextCodec
 from console.pipeline.types import (
+    Ending,
     Event,
     Failed,
     GenerationRequest,
@@ -86,6 +88,7 @@ class Coordinator:
         self._meter = StepMeter(len(self._stages))
         self._rate = RateMeter()
         self._dropped_replies = 0
+        self._endings: Counter[Ending] = Counter()
         self._last_token_s: float | None = None
         self._lost_reason = ""
         self._watch: asyncio.TimerHandle | None = None
@@ -115,7 +118,9 @@ class Coordinator:
                 if not isinstance(event, Text):
                     return
         finally:
-            self._end(stream)
+            ending = self._end(stream, answer)
+            if request.key_id != PROBE_KEY:
+                self._endings[ending] += 1
 
     def queue_position(self, stream: StreamId) -> int:
         """Say how many streams are admitted before this one."""
@@ -163,6 +168,7 @@ class Coordinator:
             steps_in_flight=self._scheduler.in_flight,
             dropped_replies=self._dropped_replies,
             speculation=self._drafts.status(),
+            endings=dict(self._endings),
         )
 
     async def ready(self, max_age_s: float = 5.0) -> Readiness:
@@ -179,7 +185,7 @@ class Coordinator:
 
     async def close(self) -> None:
         """End every stream and stop the timers; the caller unloads the stages. Safe to call twice."""
-        self._fail_all("not_ready", "The model was taken down.")
+        self._fail_all("cancelled", "The model was taken down.")
         await self._outbox.close()
 
     async def _probe(self) -> None:
@@ -207,10 +213,12 @@ class Coordinator:
         self._pump()
         return stream, answer
 
-    def _end(self, stream: StreamId) -> None:
+    def _end(self, stream: StreamId, answer: Answer) -> Ending:
+        ending = answer.cancel()
         self._answers.pop(stream, None)
         if self._scheduler.cancel(stream):
             self._pump()
+        return ending
 
     def _pump(self) -> None:
         """Send every step that may leave now."""

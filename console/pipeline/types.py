@@ -10,6 +10,9 @@ import msgspec
 from agent.stage.types import Sampling
 
 FinishReason = Literal["stop", "length"]
+"""How a complete answer ended: by itself or at a stop string, or at a limit."""
+Ending = Literal["stop", "length", "cancelled", "error"]
+"""How any answer ended: complete, taken back by whoever asked or runs the model, or failed."""
 
 
 class GenerationRequest(msgspec.Struct, frozen=True):
@@ -76,12 +79,17 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The answer cannot be completed: a code for programs, a sentence for people.
 
-    Codes: `stage_lost`, `stage_failed`, `not_ready`, `overloaded`.
+    Codes: `stage_lost`, `stage_failed`, `not_ready`, `overloaded`, `cancelled` (the model was taken down meanwhile).
     """
 
     code: str
     message: str
     retryable: bool = True
+
+    @property
+    def reason(self) -> Ending:
+        """What stands as `finish_reason` beside the error."""
+        return "cancelled" if self.code == "cancelled" else "error"
 
 
 Event = Text | Finished | Failed
@@ -154,6 +162,8 @@ class PipelineStatus(msgspec.Struct, frozen=True):
     steps_in_flight: int
     dropped_replies: int
     speculation: SpeculationStatus = SpeculationStatus()
+    endings: dict[Ending, int] = {}
+    """How many answers ended how."""
 
 
 class Generator(Protocol):

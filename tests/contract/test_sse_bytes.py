@@ -91,15 +91,22 @@ async def test_an_error_after_the_first_byte_is_one_event_and_then_the_end() -> 
     failed = Failed("stage_lost", "A PC left; send the request again.")
     response, events = await stream(ScriptedModel([Text("a", [1]), failed]))
     assert response.status_code == 200
-    assert chunk(events[-1]) == {
-        "error": {
-            "message": "A PC left; send the request again.",
-            "type": "server_error",
-            "param": None,
-            "code": "stage_lost",
-        }
+    last = chunk(events[-1])
+    assert last["error"] == {
+        "message": "A PC left; send the request again.",
+        "type": "server_error",
+        "param": None,
+        "code": "stage_lost",
     }
+    assert last["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "error"}]
+    assert last["id"] == chunk(events[0])["id"]
     assert "[DONE]" not in response.text
+
+
+async def test_an_answer_whose_model_is_taken_down_says_cancelled() -> None:
+    _, events = await stream(ScriptedModel([Text("a", [1]), Failed("cancelled", "The model was taken down.")]))
+    last = chunk(events[-1])
+    assert (last["choices"][0]["finish_reason"], last["error"]["code"]) == ("cancelled", "cancelled")
 
 
 async def test_an_error_before_the_first_byte_is_an_http_status() -> None:

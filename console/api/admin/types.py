@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from agent.stage.types import EngineName, Numerics
-from console.pipeline.types import StageStatus
+from console.pipeline.types import Ending, StageStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRecord, Scope
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -181,7 +181,10 @@ DeploymentState = Literal["waiting", "deploying", "ready", "failed"]
 
 
 class PipelineView(msgspec.Struct, frozen=True):
-    """A deployment: what was asked, how it is, who serves it. Speeds are over the last seconds."""
+    """A deployment: what was asked, how it is, who serves it. Speeds are over the last seconds.
+
+    `endings` counts the answers since it was deployed by how they ended.
+    """
 
     model: str
     state: DeploymentState
@@ -194,6 +197,7 @@ class PipelineView(msgspec.Struct, frozen=True):
     overhead_ms: float = 0.0
     running: int = 0
     queued: int = 0
+    endings: dict[Ending, int] = {}
 
 
 class Status(msgspec.Struct, frozen=True):

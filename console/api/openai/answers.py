@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from console.api.http import ApiError, json_response
 from console.api.openai.responses import KEEP_ALIVE, ChunkWriter, completion
-from console.pipeline.types import Event, Failed, Finished, Text, TokenLogprobs
+from console.pipeline.types import Ending, Event, Failed, Finished, Text, TokenLogprobs
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _STATUS = {"overloaded": 429}
-_RETRY_AFTER_S = {"overloaded": 2, "not_ready": 5, "stage_lost": 5, "stage_failed": 1}
+_RETRY_AFTER_S = {"overloaded": 2, "not_ready": 5, "cancelled": 5, "stage_lost": 5, "stage_failed": 1}
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ class StreamedAnswer(Response):
                 elif isinstance(event, Finished):
                     return await self._write(send, opening + self._writer.end(event), last=True)
                 else:
-                    return await self._fail(send, failure(event))
+                    return await self._fail(send, failure(event), event.reason)
             await self._fail(send, failure(_ended_early()))
         except Exception:
             if not self._started:
@@ -160,10 +160,10 @@ class StreamedAnswer(Response):
             broken = ApiError(500, "The server failed while answering; send the request again.", code="internal_error")
             await self._fail(send, broken)
 
-    async def _fail(self, send: Send, error: ApiError) -> None:
+    async def _fail(self, send: Send, error: ApiError, reason: Ending = "error") -> None:
         if not self._started:
             raise error
-        await self._write(send, b"data: " + error.envelope() + b"\n\n", last=True)
+        await self._write(send, self._writer.failed(error.envelope(), reason), last=True)
 
     async def _write(self, send: Send, data: bytes, *, last: bool = False) -> None:
         async with self._writing:

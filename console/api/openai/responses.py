@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from console.pipeline.types import Finished, ScoredToken, TokenLogprobs, Usage
+from console.pipeline.types import Ending, Finished, ScoredToken, TokenLogprobs, Usage
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": waiting\n\n"
@@ -92,6 +92,11 @@ class ChunkWriter:
         if not logprobs:
             return body + self._after_text
         return body + b'},"logprobs":' + self._encoder.encode(logprobs_object(logprobs)) + self._after_logprobs
+
+    def failed(self, envelope: bytes, reason: Ending) -> bytes:
+        """Return the last event of an answer that failed: a chunk with the reason, and the error's object in it."""
+        choice = b'{"index":0,"delta":{},"logprobs":null,"finish_reason":' + self._encoder.encode(reason) + b"}],"
+        return self._head + choice + envelope.removeprefix(b"{") + b"\n\n"
 
     def end(self, finished: Finished) -> bytes:
         """Return the last events: finish reason, usage when asked, end mark. The last chunk carries `timings`."""

@@ -167,7 +167,7 @@ async def test_an_answer_comes_in_pieces_and_ends_with_its_usage() -> None:
     coordinator: Generator = make_coordinator(stages)
     events = await collect(coordinator.generate(make_request()))
     assert text_of(events) == "Paris 😀!"
-    assert "😀" in [event.text for event in events if isinstance(event, Text)]
+    assert [event.text for event in events if isinstance(event, Text)] == [*"Paris ", "😀!"]
     assert ids_of(events) == TOKENIZER.encode_text("Paris 😀!")
     last = events[-1]
     assert isinstance(last, Finished)
@@ -252,6 +252,7 @@ async def test_closing_the_iterator_cancels_within_one_step() -> None:
     await settle(lambda: not stages.caches)
     assert len(stages.steps) <= before + 2
     assert stages.released == [1]
+    assert coordinator.status().endings == {"cancelled": 1}
 
 
 @pytest.mark.parametrize(("prompt", "tokens"), [("x" * 512, 1), ("x" * 600, 10)])
@@ -453,4 +454,5 @@ async def test_closing_ends_what_runs() -> None:
     await settle(lambda: bool(stages.steps))
     await coordinator.close()
     await coordinator.close()
-    assert finish_of(await task) == "not_ready"
+    assert finish_of(await task) == "cancelled"
+    assert coordinator.status().endings == {"cancelled": 1}

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from console.pipeline.errors import PromptError, TokenizerUnusable
@@ -11,7 +14,9 @@ from console.pipeline.tokens import ModelTokenizer
 from shard_export.library.chat import ChatCodec
 from shard_export.library.manifest import MANIFEST_NAME, Manifest
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
+from tests.support.tokenizers import TOKENIZERS
 
+FAMILY = "👩‍👩‍👧"
 HELLO = [{"role": "user", "content": "Hello <b> & 'you' 😀"}]
 
 
@@ -75,6 +80,37 @@ def test_the_real_tokenizer_streams_emoji_and_scripts_whole(smollm2_library: Pat
     pieces = [stream.push(token) for token in tokenizer.encode_text(text)]
     assert "".join(pieces) + stream.flush() == text
     assert not any("\ufffd" in piece for piece in pieces)
+
+
+def streamed(tokenizer: ModelTokenizer, ids: Sequence[int]) -> list[str]:
+    stream = tokenizer.text_stream()
+    return [*(stream.push(token) for token in ids), stream.flush()]
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_every_kind_of_decoder_streams_what_it_decodes_at_once(kind: str) -> None:
+    tokenizer = ModelTokenizer(ChatCodec(TOKENIZERS[kind]()), eos_ids=[2])
+
+    @given(
+        st.lists(
+            st.sampled_from(["the fox", " ", "  ", "\n", "é", "日本", FAMILY, "\x00", "🇫🇷", "<s>", "jumps,"])
+            | st.text()
+        )
+    )
+    def check(parts: list[str]) -> None:
+        ids = tokenizer.encode_text("".join(parts))
+        pieces = streamed(tokenizer, ids)
+        whole = tokenizer.decode(ids)
+        assert "".join(pieces).rstrip("\ufffd") == whole.rstrip("\ufffd")
+        assert all("\ufffd" not in piece or "\ufffd" in whole for piece in pieces)
+
+    check()
+
+
+def test_a_nul_byte_goes_in_and_comes_out(smollm2_library: Path) -> None:
+    tokenizer = ModelTokenizer.load(smollm2_library, read_manifest(smollm2_library))
+    ids = tokenizer.encode_text("a\x00b")
+    assert (tokenizer.decode(ids), "".join(streamed(tokenizer, ids))) == ("a\x00b", "a\x00b")
 
 
 @pytest.mark.parametrize(
