@@ -23,7 +23,8 @@ CODEC = ModelTokenizer(ChatCodec(byte_tokenizer()), eos_ids=[EOS, SECOND_EOS])
 
 
 def make_answer(**fields: Any) -> Answer:
-    request = GenerationRequest(**({"prompt_ids": [1, 2, 3], "max_tokens": 100} | fields))
+    values: dict[str, Any] = {"prompt_ids": [1, 2, 3], "max_tokens": 100}
+    request = GenerationRequest(**(values | fields))
     ticks = itertools.count()
     return Answer(request, CODEC, CODEC.eos_ids, lambda: float(next(ticks)))
 
