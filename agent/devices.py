@@ -14,16 +14,13 @@ import openvino
 import psutil
 
 from agent.link.messages import PROTOCOL, Device, Hello
-from agent.stage.types import EngineName
+from agent.stage.engines.selection import engines_of
 
 log = logging.getLogger(__name__)
 
 MEMORY_FRACTION = 0.8
 """Of the memory that is available now; the rest is for what the owner opens next."""
 MEMORY_RESERVE_BYTES = 1 << 30
-
-_ENGINES: dict[str, list[EngineName]] = {"CPU": ["paged", "stateful"], "GPU": ["stateful"]}
-"""Per kind of device, the default engine first. An NPU runs neither of them."""
 
 
 def memory_budget_bytes(limit_mb: int = 0) -> int:
@@ -43,8 +40,8 @@ def find_devices(memory_bytes: int) -> list[Device]:
     core = openvino.Core()
     found = []
     for name in core.available_devices:
-        engines = _ENGINES.get(name.split(".")[0])
-        if engines is None:
+        engines = engines_of(name)
+        if not engines:
             log.info("Device %s is not used: no engine runs on it.", name)
             continue
         try:
@@ -54,7 +51,7 @@ def find_devices(memory_bytes: int) -> list[Device]:
             log.info("Device %s is not used: it does not answer (%s).", name, _first_line(error))
             continue
         own = _own_memory_bytes(core, name)
-        found.append(Device(name, full_name, min(memory_bytes, own) if own else memory_bytes, list(engines)))
+        found.append(Device(name, full_name, min(memory_bytes, own) if own else memory_bytes, engines))
     return found
 
 

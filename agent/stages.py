@@ -102,6 +102,8 @@ class StageLoader:
             streams=request.streams,
             threads=self._settings.threads,
             cores=self._settings.cores,
+            cache=request.cache,
+            kv_bytes=request.kv_bytes,
         )
         return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
 
@@ -121,15 +123,18 @@ class StageLoader:
 
 
 def stage_bytes(manifest: Manifest, request: LoadStage) -> int:
-    """Estimate a stage's memory: its weights and the cache of all its streams at full length."""
+    """Estimate a stage's memory: its weights, and the cache as asked for or of all its streams at full length."""
     units = manifest.units_of_range(request.first, request.last)
+    weights = sum(unit.size_bytes for unit in units)
+    if request.kv_bytes:
+        return weights + request.kv_bytes
     element_bytes = 4 if request.numerics == "exact" else 2
     per_token = sum(
         unit.attention.kv_heads * (unit.attention.k_head_size + unit.attention.v_head_size) * element_bytes
         for unit in units
         if unit.attention is not None
     )
-    return sum(unit.size_bytes for unit in units) + per_token * request.context_tokens * request.streams
+    return weights + per_token * request.context_tokens * request.streams
 
 
 class Stages:

@@ -10,10 +10,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 from rich.table import Table
 
+from agent.stage.types import CacheChoice, EngineChoice
 from console import tables
 from console.api.admin import types as wire
 from console.client import AdminClient
@@ -98,10 +100,12 @@ def _add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     deploy = _command(commands, "deploy", "serve a model on the fleet", _deploy)
     deploy.add_argument("model", metavar="MODEL", help="the model's id; see: fallow-console models")
     deploy.add_argument("--stages", type=int, metavar="N", help="how many PCs share it (default: the planner chooses)")
-    deploy.add_argument("--engine", choices=("paged", "stateful"), default="paged")
+    deploy.add_argument("--engine", choices=get_args(EngineChoice), default="auto")
     deploy.add_argument("--numerics", choices=("fast", "exact"), default="fast")
     deploy.add_argument("--context", type=int, default=2048, metavar="TOKENS", help="the longest conversation")
     deploy.add_argument("--streams", type=int, default=8, metavar="N", help="how many answers at once")
+    deploy.add_argument("--cache", choices=get_args(CacheChoice), default="auto", help="how keys and values are kept")
+    deploy.add_argument("--cache-mb", type=int, default=0, metavar="MB", help="memory for them on each PC")
     deploy.add_argument("--device", action="append", default=[], metavar="ID", help="use only these PCs; repeat it")
     undeploy = _command(commands, "undeploy", "stop serving a model", _undeploy)
     undeploy.add_argument("model", metavar="MODEL")
@@ -183,6 +187,8 @@ def _deploy(options: argparse.Namespace) -> int:
         context=options.context,
         streams=options.streams,
         devices=options.device,
+        cache=options.cache,
+        cache_mb=options.cache_mb,
     )
     broken: wire.Broken | None = None
     with _client(options) as console, tables.DeployView(tables.printer()) as view:

@@ -10,7 +10,7 @@ import msgspec
 
 from agent.link.identity import DeviceId
 from agent.link.messages import Device, Hello
-from agent.stage.types import EngineName
+from agent.stage.types import EngineChoice
 from console.api.admin.types import DeployRequest
 from console.errors import DeployRefused
 from console.fleet.events import AgentView
@@ -26,7 +26,11 @@ MEASURED = "ms_per_mb"
 """Key in a device's facts: measured milliseconds of one decode step per MB of weights, by engine, numerics, device."""
 NEWS = 0.05
 """A measurement is saved when it differs from the last one by more than this share."""
-_PREFERRED: dict[EngineName, tuple[str, ...]] = {"paged": ("CPU", "GPU"), "stateful": ("GPU", "CPU")}
+_PREFERRED: dict[EngineChoice, tuple[str, ...]] = {
+    "auto": ("CPU", "GPU"),
+    "paged": ("CPU", "GPU"),
+    "stateful": ("GPU", "CPU"),
+}
 
 
 class FleetFacts:
@@ -121,9 +125,9 @@ def _kind(request: DeployRequest, device: str) -> str:
     return f"{request.engine}/{request.numerics}/{device}"
 
 
-def _device_for(hello: Hello, engine: EngineName) -> Device | None:
+def _device_for(hello: Hello, engine: EngineChoice) -> Device | None:
     """Choose the PC's device for an engine; None when the PC cannot run it."""
-    able = {device.name: device for device in hello.devices if engine in device.engines}
+    able = {device.name: device for device in hello.devices if engine == "auto" or engine in device.engines}
     for name in _PREFERRED[engine]:
         if name in able:
             return able[name]

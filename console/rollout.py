@@ -172,9 +172,15 @@ class Rollout:
             device=stage.device,
             context_tokens=request.context,
             streams=request.streams,
+            cache=request.cache,
+            kv_bytes=request.cache_mb << 20,
         )
         report = await self._hub.load(stage.device_id, message, on_progress)
-        self._report(wire.StageUp(index, stage.name, report.engine, report.fused, report.load_ms, report.memory_bytes))
+        self._report(
+            wire.StageUp(
+                index, stage.name, report.engine, report.fused, report.load_ms, report.memory_bytes, report.engine_note
+            )
+        )
         return report
 
     async def _coordinate(self, chosen: Plan, reports: Sequence[StageReport]) -> Coordinator:
@@ -188,7 +194,15 @@ class Rollout:
             kv_tokens=min(report.kv_tokens for report in reports),
             streams=self._request.streams,
             stages=[
-                StageInfo(stage.device_id, stage.name, stage.first, stage.last, report.engine, report.fused)
+                StageInfo(
+                    stage.device_id,
+                    stage.name,
+                    stage.first,
+                    stage.last,
+                    report.engine,
+                    report.fused,
+                    report.engine_note,
+                )
                 for stage, report in zip(chosen.stages, reports, strict=True)
             ],
             tokenizer=tokenizer,

@@ -115,6 +115,7 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
         ]
         if rows:
             yield table(("layers", "PC", "engine", "fused", "ms/token", "ms/step"), rows)
+        yield from (f"Layers {stage.first}-{stage.last - 1}: {stage.note}" for stage in view.stages if stage.note)
         yield (
             f"{view.tokens_per_second:.1f} tokens/s, {view.overhead_ms:.2f} ms overhead per step, "
             f"{view.running} running, {view.queued} queued"
@@ -155,6 +156,7 @@ class DeployView:
             fused = "fused" if event.fused else "NOT fused"
             self._say(
                 f"Stage {event.stage} is up on {event.device_name}: {event.engine}, {fused}, {event.load_ms:.0f} ms"
+                + (f" ({event.note})" if event.note else "")
             )
         elif isinstance(event, wire.Ready):
             self._say(f"{event.model} is ready: one token through all stages took {event.probe_ms:.0f} ms")

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.stage.types import EngineName, Epoch, Numerics, PipelineId, StageReport
+from agent.stage.types import CacheChoice, EngineChoice, EngineName, Epoch, Numerics, PipelineId, StageReport
 
 PROTOCOL = 1
 CONTROL_PATH, DATA_PATH, BULK_PATH, ENROL_PATH = "/control", "/data", "/bulk", "/enrol"
@@ -23,7 +23,7 @@ class MessageError(Exception):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One OpenVINO device of a PC, as the agent's start-up self-test saw it."""
+    """One OpenVINO device of a PC; `engines` run on it, the preferred one first."""
 
     name: str
     full_name: str
@@ -73,11 +73,14 @@ class LoadStage(msgspec.Struct, frozen=True, tag=True):
     """SHA-256 of the manifest's bytes: fetched first, by that name, on the bulk link."""
     first: int
     last: int
-    engine: EngineName
+    engine: EngineChoice
     numerics: Numerics
     device: str
     context_tokens: int
     streams: int
+    cache: CacheChoice = "auto"
+    kv_bytes: int = 0
+    """Memory for the cache; 0: as much as `streams` of `context_tokens` take."""
 
 
 class UnloadStage(msgspec.Struct, frozen=True, tag=True):

@@ -17,6 +17,7 @@ import psutil
 from agent.link.frames import HEADER, Frame, FrameError, FrameType, decode, encode
 from agent.stage import activations
 from agent.stage.engines.base import Engine
+from agent.stage.engines.selection import Selection
 from agent.stage.errors import BadStep, StaleEpoch, StepError
 from agent.stage.tail import Tail
 from agent.stage.types import Logprobs, Nack, Row, StageReport, StageSpec, StageTiming, StepTable, StreamId
@@ -115,7 +116,7 @@ def report_frame(spec: StageSpec, report: StageReport) -> bytes:
     return encode(Frame(FrameType.REPORT, spec.pipeline, spec.epoch, 0, 0, spec.stage, _encoder.encode(report), None))
 
 
-def describe(spec: StageSpec, engine: Engine, load_ms: float) -> StageReport:
+def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: float) -> StageReport:
     """Probe a freshly loaded engine with real one-token decodes and report on it. Raises StepError."""
     probe_ms = _probe(engine)
     # Cache pages are taken as they are first written: count all of them, not only those the probe touched.
@@ -124,7 +125,7 @@ def describe(spec: StageSpec, engine: Engine, load_ms: float) -> StageReport:
         library_digest=engine.library_digest,
         first=spec.first,
         last=spec.last,
-        engine=spec.engine,
+        engine=selection.engine,
         numerics=spec.numerics,
         device=spec.device,
         fused=engine.fused,
@@ -133,6 +134,10 @@ def describe(spec: StageSpec, engine: Engine, load_ms: float) -> StageReport:
         load_ms=round(load_ms, 1),
         probe_ms=probe_ms,
         openvino=ov.__version__,
+        cache=engine.cache,
+        kv_bytes=engine.kv_bytes,
+        reason=selection.reason,
+        refused=selection.refused,
     )
 
 

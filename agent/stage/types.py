@@ -16,6 +16,13 @@ Epoch = NewType("Epoch", int)
 
 Numerics = Literal["fast", "exact"]
 EngineName = Literal["stateful", "paged"]
+EngineChoice = Literal["auto", "stateful", "paged"]
+"""`auto`: the device's engines in order of preference, the first that passes a self-test. A named engine is taken as
+it is, except that `stateful` stands in where `paged` cannot express the model's attention."""
+
+CacheChoice = Literal["auto", "u8", "half", "f32"]
+"""How keys and values are kept: `half` is bf16 where the device computes in it, else f16; `auto` is f32 in `exact`, and
+in `fast` what the device prefers (u8 with its scales on a CPU). `exact` takes no other than f32."""
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -129,7 +136,8 @@ class StageSpec(msgspec.Struct, frozen=True):
     """What a child process must load. `folder` holds the library layout of the units it needs, plus manifest.json.
 
     Layers `first <= i < last`. `context_tokens` is the longest stream and `streams` how many at once: together they
-    size the paged cache. `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned).
+    size the cache, unless `kv_bytes` says how much memory it takes (0: unsaid); at least one longest stream must fit.
+    `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned).
     """
 
     folder: str
@@ -138,20 +146,23 @@ class StageSpec(msgspec.Struct, frozen=True):
     pipeline: PipelineId
     epoch: Epoch
     stage: int
-    engine: EngineName = "paged"
+    engine: EngineChoice = "auto"
     numerics: Numerics = "fast"
     device: str = "CPU"
     context_tokens: int = 2048
     streams: int = 8
     threads: int = 0
     cores: list[int] = []
+    cache: CacheChoice = "auto"
+    kv_bytes: int = 0
 
 
 class StageReport(msgspec.Struct, frozen=True):
     """What a child process says once its stage is ready.
 
-    `kv_tokens` is the room of its cache over all streams; `kv_streams` how many streams it can hold at once, those
-    kept for their beginning included (0: as many as `kv_tokens` allow).
+    `kv_tokens` is the room of its cache over all streams and `kv_bytes` what it takes when it is full, with elements
+    of the type `cache`; `memory_bytes` is the process with a full cache. `reason` says in a phrase why this engine
+    runs, `refused` why each one before it does not.
     """
 
     library_digest: str
@@ -166,4 +177,12 @@ class StageReport(msgspec.Struct, frozen=True):
     load_ms: float
     probe_ms: float
     openvino: str
-    kv_streams: int = 0
+    cache: str = ""
+    kv_bytes: int = 0
+    reason: str = ""
+    refused: dict[EngineName, str] = {}
+
+    @property
+    def engine_note(self) -> str:
+        """Why this engine runs and none before it, for people."""
+        return "; ".join([self.reason, *(f"not {name}: {why}" for name, why in self.refused.items())])

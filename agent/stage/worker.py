@@ -54,12 +54,12 @@ def main() -> int:
 def _serve(spec: StageSpec, inbox: Inbox, out: int) -> int:
     # Imported on the pinned thread: the runtime's threads inherit the affinity of the thread that loads it.
     from agent.stage import steps
-    from agent.stage.engines import load
+    from agent.stage.engines import load_selected
 
     started = time.perf_counter()
     try:
-        engine = load(spec)
-        report = steps.describe(spec, engine, 1e3 * (time.perf_counter() - started))
+        engine, selection = load_selected(spec)
+        report = steps.describe(spec, engine, selection, 1e3 * (time.perf_counter() - started))
     except StageLoadError as error:
         write_all(out, steps.nack_frame(spec.stage, error.code, str(error), (spec.pipeline, spec.epoch, 0, 0)))
         return EXIT_LOAD

@@ -51,6 +51,7 @@ class StepMeter:
                 fused=info.fused,
                 ms_per_step=median(step_ms) if step_ms else 0.0,
                 ms_per_token=median(token_ms) if token_ms else 0.0,
+                note=info.note,
             )
             for info, step_ms, token_ms in zip(infos, self._step_ms, self._token_ms, strict=True)
         ]

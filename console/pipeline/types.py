@@ -96,7 +96,10 @@ Event = Text | Finished | Failed
 
 
 class StageStatus(msgspec.Struct, frozen=True):
-    """One stage of a live pipeline; `ms_per_token` is the measured compute time per decoded token (0 before any)."""
+    """One stage of a live pipeline; `ms_per_token` is the measured compute time per decoded token (0 before any).
+
+    `note` says why it runs this engine and no other.
+    """
 
     device_id: str
     device_name: str
@@ -106,6 +109,7 @@ class StageStatus(msgspec.Struct, frozen=True):
     fused: bool
     ms_per_step: float
     ms_per_token: float
+    note: str = ""
 
 
 class StageInfo(msgspec.Struct, frozen=True):
@@ -117,6 +121,7 @@ class StageInfo(msgspec.Struct, frozen=True):
     last: int
     engine: str
     fused: bool
+    note: str = ""
 
 
 class Readiness(msgspec.Struct, frozen=True):

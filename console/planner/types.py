@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.stage.types import EngineName, Numerics
+from agent.stage.types import EngineChoice, Numerics
 from shard_export.library.manifest import Manifest
 
 KV_VALUE_BYTES: dict[Numerics, int] = {"exact": 4, "fast": 2}
@@ -23,7 +23,7 @@ class AgentFacts(msgspec.Struct, frozen=True):
     memory_budget_bytes: int
     ms_per_mb: float | None = None
     device: str = "CPU"
-    engine: EngineName = "paged"
+    engine: EngineChoice = "auto"
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class PlannedStage(msgspec.Struct, frozen=True):
     device_id: str
     name: str
     device: str
-    engine: EngineName
+    engine: EngineChoice
     first: int
     last: int
     ms: float

@@ -65,7 +65,8 @@ def make_load(**fields: Any) -> LoadStage:
 def make_report(request: LoadStage, **fields: Any) -> StageReport:
     values: dict[str, Any] = {
         "library_digest": request.library_digest, "first": request.first, "last": request.last,
-        "engine": request.engine, "numerics": request.numerics, "device": request.device, "fused": True,
+        "engine": "paged" if request.engine == "auto" else request.engine, "numerics": request.numerics,
+        "device": request.device, "fused": True,
         "kv_tokens": 128, "memory_bytes": 1 << 20, "load_ms": 1.0, "probe_ms": 1.0, "openvino": "2026.4",
     }  # fmt: skip
     return StageReport(**(values | fields))

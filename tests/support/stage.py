@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int64]
 
 def make_spec(folder: Path, *, first: int = 0, last: int = 3, **fields: Any) -> StageSpec:
     values: dict[str, Any] = {
-        "pipeline": PipelineId(7), "epoch": Epoch(2), "stage": 0, "numerics": "exact", "threads": 1,
+        "pipeline": PipelineId(7), "epoch": Epoch(2), "stage": 0, "engine": "paged", "numerics": "exact", "threads": 1,
         "context_tokens": 128, "streams": 8,
     }  # fmt: skip
     return StageSpec(str(folder), first, last, **(values | fields))

@@ -26,8 +26,13 @@ from shard_export.library.manifest import (
 HIDDEN, HEADS, HEAD_SIZE, VOCAB = 32, 2, 16, 64
 
 
-def toy_library(folder: Path, *, layers: int = 3, windows: Sequence[int] = (), seed: int = 0) -> Manifest:
-    """Write a library; `windows[i]` > 0 makes layer i a sliding one. Returns its manifest."""
+def toy_library(
+    folder: Path, *, layers: int = 3, windows: Sequence[int] = (), seed: int = 0, softcap: bool = False
+) -> Manifest:
+    """Write a library and return its manifest.
+
+    `windows[i]` > 0 makes layer i a sliding one; `softcap` bends the scores, which no fused attention expresses.
+    """
     rng = np.random.default_rng(seed)
     units = [
         _save(folder, "rope-full", "rope", _rope()),
@@ -37,7 +42,9 @@ def toy_library(folder: Path, *, layers: int = 3, windows: Sequence[int] = (), s
     for index in range(layers):
         window = windows[index] if index < len(windows) else 0
         attention = Attention("sliding" if window else "full", HEADS, HEAD_SIZE, HEAD_SIZE, "rope-full", window)
-        units.append(_save(folder, f"{index:03}", "layer", layer_graph(rng), index=index, attention=attention))
+        units.append(
+            _save(folder, f"{index:03}", "layer", layer_graph(rng, softcap=softcap), index=index, attention=attention)
+        )
     manifest = Manifest(
         FORMAT_VERSION, "toy", "1", "toy", layers, HIDDEN, VOCAB, 512, units, Tokens([], [2], 1, None, False, ""), {}
     )
@@ -59,7 +66,7 @@ def replace_unit(folder: Path, manifest: Manifest, name: str, model: ov.Model) -
     return changed
 
 
-def layer_graph(rng: np.random.Generator, *, out: str = "out", heads: int = HEADS) -> ov.Model:
+def layer_graph(rng: np.random.Generator, *, out: str = "out", heads: int = HEADS, softcap: bool = False) -> ov.Model:
     """Attention with rotary embedding and a gated residual: the ports of a decoder-layer unit."""
     hidden = _port("hidden", [-1, -1, HIDDEN])
     mask = _port("mask", [-1, 1, -1, -1])
@@ -72,11 +79,18 @@ def layer_graph(rng: np.random.Generator, *, out: str = "out", heads: int = HEAD
         split[letter] = op.transpose(shaped, _i64([0, 2, 1, 3]))
     query, key = (_rotate(split[letter], cos, sin) for letter in "qk")
     keys, values = op.concat([past["k"], key], 2), op.concat([past["v"], split["v"]], 2)
-    mixed = op.transpose(op.scaled_dot_product_attention(query, keys, values, mask), _i64([0, 2, 1, 3]))
+    attend = _softcapped if softcap else op.scaled_dot_product_attention
+    mixed = op.transpose(attend(query, keys, values, mask), _i64([0, 2, 1, 3]))
     joined = op.reshape(mixed, _i64([0, 0, heads * HEAD_SIZE]), special_zero=True)
     projected = op.matmul(joined, _weight(rng, heads * HEAD_SIZE, HIDDEN), transpose_a=False, transpose_b=True)
     results = [_result(op.add(hidden, projected), out), _result(keys, "present_k"), _result(values, "present_v")]
     return ov.Model(results, [hidden, mask, cos, sin, past["k"], past["v"]], "layer")
+
+
+def _softcapped(query: Any, keys: Any, values: Any, mask: Any) -> Any:
+    scores = op.multiply(op.matmul(query, keys, False, True), op.constant(np.float32(HEAD_SIZE**-0.5)))
+    weights = op.softmax(op.add(op.multiply(op.tanh(scores), op.constant(np.float32(2))), mask), 3)
+    return op.matmul(weights, values, False, False)
 
 
 def _rotate(x: Any, cos: Any, sin: Any) -> Any:

@@ -6,11 +6,14 @@ from pathlib import Path
 
 from agent.stage.engines.base import Engine, Library, last_line
 from agent.stage.engines.paged import PagedEngine
+from agent.stage.engines.selection import Selection, Verdict, select
 from agent.stage.engines.stateful import StatefulEngine
 from agent.stage.errors import StageLoadError
-from agent.stage.types import StageSpec
+from agent.stage.types import EngineName, StageSpec
 
-__all__ = ["Engine", "load"]
+__all__ = ["Engine", "load", "load_selected"]
+
+_ENGINES: dict[EngineName, type[Engine]] = {"paged": PagedEngine, "stateful": StatefulEngine}
 
 
 def load(spec: StageSpec) -> Engine:
@@ -18,13 +21,25 @@ def load(spec: StageSpec) -> Engine:
 
     Pin the calling thread to `spec.cores` before this call: the runtime's threads inherit its affinity.
     """
+    return load_selected(spec)[0]
+
+
+def load_selected(spec: StageSpec) -> tuple[Engine, Selection]:
+    """Like `load`, and say which engine it became and why."""
     library = Library(Path(spec.folder))
-    engine = PagedEngine if spec.engine == "paged" else StatefulEngine
+    return select(spec.device, spec.engine, lambda name: _open(name, spec, library), _test)
+
+
+def _open(name: EngineName, spec: StageSpec, library: Library) -> Engine:
     try:
-        return engine(spec, library)
+        return _ENGINES[name](spec, library)
     except MemoryError as error:
         raise StageLoadError("memory", "This PC has too little memory for the stage; plan fewer layers.") from error
     except RuntimeError as error:
         raise StageLoadError(
             "load", f"The stage cannot be compiled for {spec.device}: {last_line(error)}; try another engine or device."
         ) from error
+
+
+def _test(engine: Engine) -> Verdict:
+    return Verdict("")

@@ -16,8 +16,9 @@ import numpy.typing as npt
 import openvino as ov
 
 from agent.stage.checks import StageShape, check_step, lengths_after
+from agent.stage.engines.options import compile_options
 from agent.stage.errors import EngineFailed, KvFull, StageLoadError
-from agent.stage.types import Numerics, Row, Share, StageSpec, StreamId
+from agent.stage.types import Row, Share, StageSpec, StreamId
 from shard_export.library.errors import LibraryError, LibraryTooNew
 from shard_export.library.graph import assemble
 from shard_export.library.manifest import MANIFEST_NAME
@@ -26,18 +27,14 @@ from shard_export.library.store import load_manifest, sha256_of
 
 Floats = npt.NDArray[np.float32]
 
-EXACT: dict[str, Any] = {
-    "INFERENCE_PRECISION_HINT": "f32",
-    "KV_CACHE_PRECISION": "f32",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-}
-"""Activations, attention and cache in f32: a row's result no longer depends on what shares its step."""
+ELEMENT_BYTES = {"u4": 0.5, "u8": 1, "i8": 1, "bf16": 2, "f16": 2, "f32": 4}
 
 
 class Engine(abc.ABC):
     """One stage's computation and its cache of keys and values."""
 
     def __init__(self, spec: StageSpec, library: Library) -> None:
+        """Assemble, compile and allocate. Takes seconds; raises StageLoadError or RuntimeError."""
         self.spec = spec
         self.library_digest = library.digest
         self.shape = library.shape(spec)
@@ -53,6 +50,11 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def kv_bytes(self) -> int:
         """What the cache takes when it is full."""
+
+    @property
+    @abc.abstractmethod
+    def cache(self) -> str:
+        """The element type of the cache, as OpenVINO names it."""
 
     def length(self, stream: StreamId) -> int:
         """Count a stream's cached tokens; 0 for a stream this stage has never seen."""
@@ -145,39 +147,30 @@ class Library:
             context_tokens=spec.context_tokens,
         )
 
+    def cached_token_bytes(self, spec: StageSpec, cache: str) -> float:
+        """Estimate what one token takes in the caches of the range, with elements of that type."""
+        attention = [unit.attention for unit in map(self.manifest.layer, range(spec.first, spec.last))]
+        # Quantized rows carry their scale and zero point, in f32 each.
+        element, row = ELEMENT_BYTES.get(cache, 4), 8 if cache in {"u8", "i8", "u4"} else 0
+        return sum(a.kv_heads * ((a.k_head_size + a.v_head_size) * element + 2 * row) for a in attention if a)
+
     def graph(self, spec: StageSpec) -> ov.Model:
         """Assemble the stage's graph. Raises StageLoadError."""
+        if not 0 <= spec.first < spec.last <= self.manifest.layer_count:
+            raise StageLoadError(
+                "mismatch",
+                f"Layers {spec.first} to {spec.last} are not a range of a model with {self.manifest.layer_count} of "
+                "them; plan again.",
+            )
         is_tail = spec.last == self.manifest.layer_count
+        core = ov.Core()
         try:
             split = has_minima(self.manifest, spec.first, spec.last) and quantizes_activations(
-                ov.Core(), spec.device, compile_options(spec)
+                core, spec.device, compile_options(spec, core)
             )
             return assemble(self.folder, self.manifest, spec.first, spec.last, wanted_rows=is_tail, split=split)
         except LibraryError as error:
             raise StageLoadError("damaged", str(error)) from error
-        except ValueError as error:
-            raise StageLoadError("mismatch", f"{error} Plan again.") from error
-
-
-def compile_options(spec: StageSpec) -> dict[str, Any]:
-    """Choose the runtime's properties for a stage's numerics, threads and cores."""
-    return {"PERFORMANCE_HINT": "LATENCY", **_numerics(spec.numerics), **_threads(spec)}
-
-
-def _numerics(numerics: Numerics) -> dict[str, Any]:
-    return dict(EXACT) if numerics == "exact" else {}
-
-
-def _threads(spec: StageSpec) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    if not spec.device.startswith("CPU"):
-        return options
-    if spec.threads or spec.cores:
-        options["INFERENCE_NUM_THREADS"] = spec.threads or len(spec.cores)
-    if spec.cores:
-        # The calling thread was pinned before the runtime started; its own pinning would undo that.
-        options["ENABLE_CPU_PINNING"] = False
-    return options
 
 
 def last_line(error: BaseException) -> str:

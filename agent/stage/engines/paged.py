@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 import openvino._offline_transformations as transformations
-import psutil
 
-from agent.stage.engines.base import Engine, Floats, Library, compile_options, last_line
+from agent.stage.engines.base import Engine, Floats, Library, last_line
 from agent.stage.engines.blocks import BlockPool
+from agent.stage.engines.options import cached_tokens, check_free_memory, compile_options
 from agent.stage.errors import StageLoadError
 from agent.stage.types import Row, Share, StageSpec, StreamId
 from shard_export.library.graph import WANTED, fused_layers
@@ -51,8 +51,9 @@ class PagedEngine(Engine):
         """Assemble, transform, compile and allocate the cache. Raises StageLoadError; takes seconds."""
         super().__init__(spec, library)
         model = _paged_graph(library.graph(spec), library.manifest, spec)
+        core = ov.Core()
         try:
-            compiled = ov.Core().compile_model(model, spec.device, compile_options(spec))
+            compiled = core.compile_model(model, spec.device, compile_options(spec, core))
         finally:
             del model
         self.fused = fused_layers(compiled) == spec.last - spec.first
@@ -81,6 +82,10 @@ class PagedEngine(Engine):
     def kv_bytes(self) -> int:
         return sum(int(cache.byte_size) for cache in self._caches)
 
+    @property
+    def cache(self) -> str:
+        return str(self._caches[0].element_type.get_type_name())
+
     def close(self) -> None:
         self._lengths.clear()
         self._caches.clear()
@@ -92,16 +97,13 @@ class PagedEngine(Engine):
         shapes = [[dim.get_length() for dim in list(port.get_partial_shape())[1:]] for port in ports]
         # A quantized key block also holds scales on this axis; the value cache keeps them inside its width.
         block_tokens = min(shape[1] for shape in shapes)
-        self._blocks = spec.streams * -(-spec.context_tokens // block_tokens)
         element_bytes = [port.get_element_type().size for port in ports]
-        wanted = sum(self._blocks * int(np.prod(s)) * size for s, size in zip(shapes, element_bytes, strict=True))
-        available = psutil.virtual_memory().available
-        if wanted > available:
-            raise StageLoadError(
-                "memory",
-                f"The cache for {spec.streams} streams of {spec.context_tokens} tokens needs {wanted >> 20} MiB and "
-                f"{available >> 20} MiB are free; plan fewer streams or a shorter context.",
-            )
+        block_bytes = sum(int(np.prod(shape)) * size for shape, size in zip(shapes, element_bytes, strict=True))
+        if spec.kv_bytes:
+            self._blocks = cached_tokens(spec, block_bytes / block_tokens) // block_tokens
+        else:
+            self._blocks = spec.streams * -(-spec.context_tokens // block_tokens)
+        check_free_memory(self._blocks * block_bytes)
         self._pool = BlockPool(self._blocks, block_tokens)
         caches = []
         for port, shape in zip(ports, shapes, strict=True):

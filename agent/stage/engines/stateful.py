@@ -14,7 +14,8 @@ import numpy.typing as npt
 import openvino as ov
 
 from agent.stage.checks import length_before, lengths_after
-from agent.stage.engines.base import Engine, Floats, Library, compile_options
+from agent.stage.engines.base import Engine, Floats, Library
+from agent.stage.engines.options import cached_tokens, compile_options
 from agent.stage.errors import KvFull
 from agent.stage.types import Row, Share, StageSpec, StreamId
 from shard_export.library.graph import WANTED, fused_layers
@@ -77,9 +78,12 @@ class StatefulEngine(Engine):
     def __init__(self, spec: StageSpec, library: Library) -> None:
         """Assemble and compile. Raises StageLoadError; takes seconds."""
         super().__init__(spec, library)
-        attention = [unit.attention for unit in map(library.manifest.layer, range(spec.first, spec.last))]
-        self._token_bytes = sum(4 * a.kv_heads * (a.k_head_size + a.v_head_size) for a in attention if a)
-        self._compiled = ov.Core().compile_model(library.graph(spec), spec.device, compile_options(spec))
+        core = ov.Core()
+        options = compile_options(spec, core)
+        self._compiled = core.compile_model(library.graph(spec), spec.device, options)
+        self._cache = str(self._compiled.get_property("KV_CACHE_PRECISION").get_type_name())
+        self._token_bytes = library.cached_token_bytes(spec, self._cache)
+        self._kv_tokens = cached_tokens(spec, self._token_bytes)
         self.fused = fused_layers(self._compiled) == spec.last - spec.first
         self._source = "input_ids" if self.shape.takes_ids else "hidden_states"
         self._streams: dict[StreamId, _Stream] = {}
@@ -88,12 +92,16 @@ class StatefulEngine(Engine):
 
     @property
     def kv_tokens(self) -> int:
-        return self.spec.streams * self.spec.context_tokens
+        return self._kv_tokens
 
     @property
     def kv_bytes(self) -> int:
-        """An upper estimate: f32 keys and values. The runtime keeps them smaller in `fast`."""
-        return self.kv_tokens * self._token_bytes
+        """An estimate: the runtime tells how it keeps keys and values, but not what it takes for them."""
+        return int(self.kv_tokens * self._token_bytes)
+
+    @property
+    def cache(self) -> str:
+        return self._cache
 
     def close(self) -> None:
         self._lengths.clear()

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from agent.stage.types import EngineName, Numerics
+from agent.stage.types import CacheChoice, EngineChoice, Numerics
 from console.pipeline.types import Ending, StageStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRecord, Scope
 
@@ -99,15 +99,20 @@ class Libraries(msgspec.Struct, frozen=True):
 
 
 class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ask for a model to be served. `stages` None: the planner chooses; `devices` empty: any PC may be used."""
+    """Ask for a model to be served. `stages` None: the planner chooses; `devices` empty: any PC may be used.
+
+    `cache` is how keys and values are kept, `cache_mb` the memory for them on each PC (0: `streams` of `context`).
+    """
 
     model: Name
     stages: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
     numerics: Numerics = "fast"
-    engine: EngineName = "paged"
+    engine: EngineChoice = "auto"
     context: Annotated[int, msgspec.Meta(ge=16, le=1 << 20)] = 2048
     streams: Annotated[int, msgspec.Meta(ge=1, le=256)] = 8
     devices: list[str] = []
+    cache: CacheChoice = "auto"
+    cache_mb: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
 
 
 class PlannedStage(msgspec.Struct, frozen=True):
@@ -147,6 +152,7 @@ class StageUp(msgspec.Struct, frozen=True, tag="stage_up"):
     fused: bool
     load_ms: float
     memory_bytes: int
+    note: str = ""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -67,7 +67,7 @@ def test_a_gpu_counts_its_own_memory_where_that_is_less(core: type[FakeCore]) ->
     core.properties["GPU.1"] = {"FULL_DEVICE_NAME": "Another", "GPU_DEVICE_TOTAL_MEM_SIZE": RuntimeError("lost")}
     found = {device.name: device for device in find_devices(8 * GIB)}
     assert found["GPU.0"].memory_bytes == 4 * GIB
-    assert found["GPU.0"].engines == ["stateful"]
+    assert found["GPU.0"].engines == ["stateful", "paged"]
     assert found["GPU.1"].memory_bytes == 8 * GIB
 
 

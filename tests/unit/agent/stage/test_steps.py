@@ -12,6 +12,7 @@ import pytest
 
 from agent.link.frames import Frame, FrameType, decode
 from agent.stage.engines import Engine, load
+from agent.stage.engines.selection import Selection
 from agent.stage.sampling import sample
 from agent.stage.steps import StepRunner, describe
 from agent.stage.types import Nack, Share, StageReport, StepTable, StreamId
@@ -19,6 +20,8 @@ from shard_export.library.manifest import library_digest
 from shard_export.library.store import load_manifest
 from tests.support.stage import SEEDED, make_row, make_spec, make_step
 from tests.support.toy_library import HIDDEN, VOCAB, toy_library
+
+SELECTED = Selection("paged", "it was asked for", {"stateful": "it was not"})
 
 
 @pytest.fixture(scope="module")
@@ -186,13 +189,15 @@ def test_hidden_states_that_are_not_numbers_end_in_an_engine_nack(stages: list[S
 
 
 def test_the_report_says_what_was_loaded(engines: list[Engine]) -> None:
-    report: StageReport = describe(engines[1].spec, engines[1], 12.5)
+    report: StageReport = describe(engines[1].spec, engines[1], SELECTED, 12.5)
     assert (report.first, report.last, report.fused, report.load_ms) == (2, 3, True, 12.5)
     assert report.kv_tokens >= 8 * 128
     assert report.probe_ms > 0
     assert report.memory_bytes > engines[1].kv_bytes
+    assert (report.cache, report.kv_bytes) == ("f32", engines[1].kv_bytes)
+    assert report.engine_note == "it was asked for; not stateful: it was not"
     assert engines[1].length(StreamId(-1)) == 0
 
 
 def test_the_report_names_the_library_by_its_digest(engines: list[Engine], library: Path) -> None:
-    assert describe(engines[0].spec, engines[0], 0).library_digest == library_digest(load_manifest(library))
+    assert describe(engines[0].spec, engines[0], SELECTED, 0).library_digest == library_digest(load_manifest(library))
