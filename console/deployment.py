@@ -89,6 +89,7 @@ class Entry:
             running=status.streams_running,
             queued=status.streams_waiting,
             endings=status.endings,
+            pace=status.pace,
         )
 
 

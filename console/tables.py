@@ -122,6 +122,8 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
         )
         if view.endings:
             yield "Answers by how they ended: " + ", ".join(f"{count} {name}" for name, count in view.endings.items())
+        if view.pace:
+            yield view.pace
 
 
 class DeployView:

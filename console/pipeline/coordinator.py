@@ -169,6 +169,7 @@ class Coordinator:
             dropped_replies=self._dropped_replies,
             speculation=self._drafts.status(),
             endings=dict(self._endings),
+            pace=self._scheduler.pace.words,
         )
 
     async def ready(self, max_age_s: float = 5.0) -> Readiness:
@@ -284,6 +285,9 @@ class Coordinator:
         if step.wants:
             self._last_token_s = now_s
             self._rate.add(now_s, tokens)
+        if step.rows:
+            compute_us = [timing.compute_us for timing in table.timings]
+            self._scheduler.measured(step, compute_us, self._meter.overhead_ms_per_hop * len(self._stages))
         if step.decodes_only:
             self._meter.add(table.timings, len(step.tokens), took_s, alone=sent.alone)
             compute_s = sum(timing.compute_us for timing in table.timings) / 1e6

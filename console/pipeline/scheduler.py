@@ -1,5 +1,8 @@
 """What runs in the next step: `schedule()` returns a plain plan, `update()` takes the sampled ids back. No I/O.
 
+A decoding stream is in at most one step. Parts of a prompt need nothing from each other but their order, so they
+follow one another into as many steps as there are stages.
+
 Steps leave in order and stages work first in, first out. So a stream may be released in a step that is sent while an
 older step still carries it: every stage sees the older step first.
 """
@@ -14,6 +17,7 @@ import msgspec
 from agent.stage.types import Logprobs, Row, Sampling, StreamId
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
+from console.pipeline.pacing import Pace, Pacer
 from console.pipeline.plans import Limits, Outcome, Step
 from console.pipeline.rows import accept, agreed, decode_row, draft_room, prefill_row
 from console.pipeline.streams import FairQueue, Stream
@@ -23,7 +27,7 @@ KV_BLOCK_TOKENS = 32
 
 
 class Scheduler:
-    """Streams in, steps out. At most `limits.stages` steps are in flight and each stream is in at most one of them.
+    """Streams in, steps out. At most `limits.stages` steps are in flight.
 
     `drafts` guesses tokens for verify rows; whatever it guesses, the answers are the same.
     """
@@ -34,7 +38,10 @@ class Scheduler:
         self._streams: dict[StreamId, Stream] = {}
         self._queue = FairQueue()
         self._running: dict[StreamId, Stream] = {}
-        self._ready: deque[Stream] = deque()
+        self._decoding: deque[Stream] = deque()
+        self._prefilling: deque[Stream] = deque()
+        self._filled = False
+        self._pacer = Pacer(limits.stages, limits.prefill_tokens)
         self._in_flight: dict[int, Step] = {}
         self._release: list[StreamId] = []
         self._kv_used = 0
@@ -55,6 +62,11 @@ class Scheduler:
     def in_flight(self) -> int:
         """How many steps are on their way."""
         return len(self._in_flight)
+
+    @property
+    def pace(self) -> Pace:
+        """How many steps are in flight now, how much of a prompt goes into one, and why."""
+        return self._pacer.pace(self._decoders)
 
     @property
     def idle(self) -> bool:
@@ -107,14 +119,13 @@ class Scheduler:
 
     def schedule(self) -> Step | None:
         """Plan the next step, or None when nothing may be sent now. Call again until None: several may be in flight."""
-        free = self.limits.stages - len(self._in_flight)
-        if free <= 0:
+        if len(self._in_flight) >= self.limits.stages:
             return None
         self._admit()
         rows: list[Row] = []
         tokens: list[int] = []
         step_id = self._next_step
-        self._fill(step_id, free, rows, tokens)
+        self._fill(rows, tokens)
         if not rows and (self._in_flight or not self._release):
             return None
         step = Step(step_id, rows, tokens, self._release)
@@ -137,26 +148,31 @@ class Scheduler:
         if len(ids) != step.wants:
             raise ValueError(f"Step {step_id} asked for {step.wants} tokens, {len(ids)} came.")
         del self._in_flight[step_id]
+        self._filled = False
         outcomes, at = [], 0
         for row in step.rows:
             new, scores, at = ids[at : at + row.wants], logprobs[at : at + row.wants], at + row.wants
             stream = self._running.get(row.stream)
-            if stream is None or stream.step != step_id:
+            if stream is None:
                 continue
-            stream.step = -1
+            stream.flying -= 1
+            if not row.wants:
+                continue
             accepted = agreed(stream.drafts, new)
             outcome = accept(stream, new[: accepted + 1])
-            if new:
-                self._drafts.judged(stream.id, len(stream.drafts), accepted)
+            self._drafts.judged(stream.id, len(stream.drafts), accepted)
             if scores:
                 outcome = outcome._replace(logprobs=scores[: len(outcome.ids)])
             if outcome.finish:
                 self._drop(stream)
             else:
-                self._ready.append(stream)
-            if outcome.ids:
-                outcomes.append(outcome)
+                self._decoding.append(stream)
+            outcomes.append(outcome)
         return outcomes
+
+    def measured(self, step: Step, compute_us: Sequence[int], wait_ms: float) -> None:
+        """Learn what each stage spent on a step that came back, and what a trip spends outside of inference."""
+        self._pacer.measured(step, compute_us, wait_ms)
 
     def cancel(self, stream: StreamId) -> bool:
         """End a stream now; a step in flight is discarded when it comes back. False if it ended already."""
@@ -190,7 +206,8 @@ class Scheduler:
         self._streams.clear()
         self._queue = FairQueue()
         self._running.clear()
-        self._ready.clear()
+        self._decoding.clear()
+        self._prefilling.clear()
         self._in_flight.clear()
         self._release = []
         self._kv_used = 0
@@ -205,29 +222,56 @@ class Scheduler:
             self._queue.pop()
             self._kv_used += stream.kv_tokens
             self._running[stream.id] = stream
-            self._ready.append(stream)
+            self._prefilling.append(stream)
             self._drafts.begin(stream.id, stream.ids, stream.sampling)
 
-    def _fill(self, step_id: int, free: int, rows: list[Row], tokens: list[int]) -> None:
+    @property
+    def _decoders(self) -> int:
+        return sum(not stream.prefilling for stream in self._running.values())
+
+    def _fill(self, rows: list[Row], tokens: list[int]) -> None:
         """Take the streams that waited longest, as many as make the steps in flight equally large.
 
-        The first bound shares what is ready among the free places; the second keeps a step from growing past its
-        share of all running streams, so that uneven steps even out as they come back.
+        Steps that only read prompts do not keep answers from their places: when the last of a prompt is on its way,
+        the answers beside it go on at once.
         """
-        size = min(-(-len(self._ready) // free), -(-len(self._running) // self.limits.stages))
-        budget, skipped = self.limits.prefill_tokens, []
-        while self._ready and len(rows) < size:
-            stream = self._ready.popleft()
+        decoders, pace = self._decoders, self.pace
+        reading = decoders < len(self._running)
+        places = pace.filling if reading else pace.steps
+        free = self.limits.stages - len(self._in_flight)
+        answering = sum(step.wants > 0 for step in self._in_flight.values())
+        if (free_for_answers := min(free, places - answering)) > 0:
+            # The second bound keeps a step from growing past its share of all answers: uneven ones become even again.
+            size = min(-(-len(self._decoding) // free_for_answers), -(-decoders // places))
+            self._take(self._decoding, size, 0, rows, tokens)
+        free_for_prompts = min(free, pace.filling - len(self._in_flight))
+        # Steps that answer nobody leave one by one: a burst of them would lie in front of the next answers.
+        filler = not rows and any(stream.answered for stream in self._running.values())
+        if free_for_prompts > 0 and not (filler and self._filled):
+            size = -(-len(self._prefilling) // free_for_prompts)
+            self._take(self._prefilling, size, pace.chunk, rows, tokens)
+            self._filled = self._filled or (filler and bool(rows))
+
+    def _take(self, ready: deque[Stream], size: int, budget: int, rows: list[Row], tokens: list[int]) -> None:
+        """Give up to `size` streams of a queue a row, with at most `budget` prompt tokens for all of them."""
+        left_out, again = [], []
+        while ready and size:
+            stream = ready.popleft()
             prefilling, made = stream.prefilling, self._row(stream, budget)
             if made is None:
-                skipped.append(stream)
+                left_out.append(stream)
                 continue
             row, new = made
             budget -= row.count if prefilling else 0
-            stream.step = step_id
+            size -= 1
+            stream.flying += 1
             rows.append(row)
             tokens += new
-        self._ready.extendleft(reversed(skipped))
+            if not row.wants:
+                again.append(stream)
+        ready.extendleft(reversed(left_out))
+        for stream in again:
+            (self._prefilling if stream.prefilling else self._decoding).append(stream)
 
     def _row(self, stream: Stream, budget: int) -> tuple[Row, list[int]] | None:
         """Make a stream's next row, or None while it waits: for prompt tokens left in the step, or for its drafts."""
@@ -241,9 +285,10 @@ class Scheduler:
 
     def _drop(self, stream: Stream) -> None:
         del self._streams[stream.id], self._running[stream.id]
-        if stream.step < 0:
-            # Absent when update() is about to decide about it.
-            self._ready = deque(other for other in self._ready if other is not stream)
+        for ready in (self._decoding, self._prefilling):
+            # Absent while a step carries it.
+            if stream in ready:
+                ready.remove(stream)
         self._kv_used -= stream.kv_tokens
         if stream.told:
             self._release.append(stream.id)

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from agent.stage.types import Sampling, StreamId
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stream:
     """One generation: what was asked, what came so far, and where the stages are with it.
 
     `ids` is the whole token history, the first `prompt_tokens` of them the prompt: a replay on other PCs starts from
     it. `limit` is the answer length at which it ends, the context counted in. `cached` counts the positions that the
     stages hold once all steps sent so far have run; rejected drafts make it larger than the history. `told` says that
-    the sampling was sent. `step` is the step in flight that carries the stream, -1 if none, and `drafts` what its row
-    guesses.
+    the sampling was sent. `flying` counts the steps in flight that carry the stream: one, or several while its prompt
+    is read; `drafts` is what its decode row guesses.
     """
 
     id: StreamId
@@ -30,7 +30,7 @@ class Stream:
     kv_tokens: int
     cached: int = 0
     told: bool = False
-    step: int = -1
+    flying: int = 0
     drafts: Sequence[int] = ()
 
     @property

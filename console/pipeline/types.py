@@ -154,6 +154,8 @@ class PipelineStatus(msgspec.Struct, frozen=True):
     decode steps of (round trip - sum of the stages' compute time) / number of stages: S stages have S links into them
     and the tail's reply, and all of that which is not inference is divided by S. When other steps were in flight, the
     time a step waited for its turn at a stage is taken off as well. Both are 0 before the first measurement.
+
+    `pace` says in words into how many steps the answers are divided, how much of a prompt goes into one, and why.
     """
 
     stages: list[StageStatus]
@@ -169,6 +171,7 @@ class PipelineStatus(msgspec.Struct, frozen=True):
     speculation: SpeculationStatus = SpeculationStatus()
     endings: dict[Ending, int] = {}
     """How many answers ended how."""
+    pace: str = ""
 
 
 class Generator(Protocol):

@@ -76,7 +76,7 @@ class PlayedStages:
         for stream in step.release:
             del self.caches[stream]
         tokens, ids = list(step.tokens), []
-        busy = {row.stream for other, _ in self.flying for row in other.rows}
+        busy = {row.stream for other, _ in self.flying for row in other.rows if row.wants}
         for row in step.rows:
             assert row.stream not in busy, "a stream is in two steps"
             assert (row.sampling is not None) == (row.stream not in self.caches), "the tail must be told once"

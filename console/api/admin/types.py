@@ -189,7 +189,8 @@ DeploymentState = Literal["waiting", "deploying", "ready", "failed"]
 class PipelineView(msgspec.Struct, frozen=True):
     """A deployment: what was asked, how it is, who serves it. Speeds are over the last seconds.
 
-    `endings` counts the answers since it was deployed by how they ended.
+    `endings` counts the answers since it was deployed by how they ended. `pace` says how the running
+    answers share the stages, and why.
     """
 
     model: str
@@ -204,6 +205,7 @@ class PipelineView(msgspec.Struct, frozen=True):
     running: int = 0
     queued: int = 0
     endings: dict[Ending, int] = {}
+    pace: str = ""
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -92,19 +92,37 @@ def test_steps_become_equal_again_after_streams_left_one_of_them() -> None:
     assert sorted(sizes(list(flying))) == [2, 3]
 
 
-def test_a_long_prompt_is_cut_and_answers_beside_it_go_on() -> None:
+def test_a_long_prompt_is_cut_small_while_answers_beside_it_go_on() -> None:
     scheduler = make_scheduler(stages=1, context=1024)
     first = add(scheduler, prompt=2, tokens=50)
     (step,) = drain(scheduler)
     answer(scheduler, step)
-    second = add(scheduler, prompt=600, tokens=2)
+    second = add(scheduler, prompt=150, tokens=2)
     seen = []
     for _ in range(3):
         (step,) = drain(scheduler)
         assert first in {row.stream for row in step.rows}
         seen += [(row.first, row.count, row.wants) for row in step.rows if row.stream == second]
         answer(scheduler, step)
-    assert seen == [(0, 256, 0), (256, 256, 0), (512, 88, 1)]
+    assert seen == [(0, 64, 0), (64, 64, 0), (128, 22, 1)]
+
+
+def test_an_undisturbed_prompt_is_cut_large_and_fills_all_stages_at_once() -> None:
+    scheduler = make_scheduler(stages=3, context=1024)
+    add(scheduler, prompt=600)
+    rows = [(row.first, row.count, row.wants) for step in drain(scheduler) for row in step.rows]
+    assert rows == [(0, 256, 0), (256, 256, 0), (512, 88, 1)]
+
+
+def test_an_answer_goes_on_when_its_prompt_is_in_several_steps() -> None:
+    scheduler = make_scheduler(stages=2, context=1024)
+    stream = add(scheduler, prompt=300)
+    first, second = drain(scheduler)
+    assert answer(scheduler, first) == []
+    assert drain(scheduler) == []
+    assert answer(scheduler, second) == [Outcome(stream, [50], None)]
+    (step,) = drain(scheduler)
+    assert (step.rows[0].first, step.tokens) == (300, [50])
 
 
 def test_a_short_prompt_gets_its_turn_before_a_long_one_is_through() -> None:
@@ -293,7 +311,7 @@ def test_every_stream_gets_exactly_its_tokens_in_order_and_is_released(
             assert step.rows or step.release
             for stream in step.release:
                 del cached[stream]
-            busy = {row.stream for other, _ in flying for row in other.rows}
+            busy = {row.stream for other, _ in flying for row in other.rows if row.wants}
             ids = []
             for row in step.rows:
                 assert row.stream not in busy

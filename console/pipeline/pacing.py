@@ -1,0 +1,152 @@
+"""How many steps in flight, and how much of a prompt in one: decided from measured stage times, with the reason.
+
+G steps in flight carry N rows in shares of n = N / G. A stage can only work on one of them at a time, and a step must
+pass all stages before its rows can be in the next one, so a round of all rows takes
+
+    max(G * slowest stage(n), sum of all stages(n) + waiting on links).
+
+Few large steps win where rows cost next to nothing or one stage is much slower than the others, several small ones
+where the stages would otherwise wait for each other. The same formula says how many prompt tokens each of G steps may
+carry until a round has become `STALL` times as long; G is then what moves the most of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from console.pipeline.costs import Costs, StepCosts
+from console.pipeline.plans import Step
+
+STALL = 2.7
+"""How much longer a round may get while a prompt is read. The chunks then cost 1.7 times the rows beside them, so
+the prompt takes about 1.6 times as long as it would alone."""
+LEAST_CHUNK = 16
+"""Smaller pieces of a prompt cost nearly as much as this, whatever the fit says."""
+UNKNOWN_CHUNK = 64
+"""Beside running answers, as long as no prompt was ever measured."""
+WORTH = 0.95
+"""Another number of steps must promise at least this fraction of a round: no wavering between equals."""
+REFRESH = 8
+"""Measured steps until the decision is looked at again."""
+
+
+class Pace(NamedTuple):
+    """How many `steps` are in flight at most, and why.
+
+    While a prompt is read these are `filling` steps, and each carries at most `chunk` tokens of prompts.
+    """
+
+    steps: int
+    filling: int
+    chunk: int
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """The whole decision in words."""
+        return f"{self.reason} A step takes up to {self.chunk} prompt tokens."
+
+
+class Load(NamedTuple):
+    """What is to be paced: `decoding` streams past their prompts, on average with `drafts` drafts each.
+
+    `chunk` is what an undisturbed prompt is cut into, `wait_ms` what a whole trip spends outside of inference, and
+    `current` how many steps are in flight now.
+    """
+
+    decoding: int
+    stages: int
+    chunk: int
+    drafts: float = 0.0
+    wait_ms: float = 0.0
+    current: int = 1
+
+    @property
+    def most(self) -> int:
+        """More steps than this would be empty or wait for a stage."""
+        return min(self.stages, self.decoding)
+
+    def rows(self, steps: int) -> int:
+        """How many rows the largest of `steps` steps has."""
+        return -(-self.decoding // steps)
+
+    def round_ms(self, costs: Costs, steps: int) -> float:
+        """Predict how long it takes until every stream has been in one of `steps` steps."""
+        rows = self.rows(steps)
+        extra = rows * self.drafts
+        return max(steps * costs.slowest_ms(rows, extra), costs.total_ms(rows, extra) + self.wait_ms)
+
+    def room(self, costs: Costs, steps: int, allowed_ms: float) -> int:
+        """Say how many prompt tokens each of `steps` steps may carry so that a round takes `allowed_ms`."""
+        rows = self.rows(steps)
+        extra = rows * self.drafts
+        limits = [(allowed_ms / steps - stage.ms(rows, extra), stage.token_ms) for stage in costs.stages]
+        left_ms = allowed_ms - self.wait_ms - costs.total_ms(rows, extra)
+        limits.append((left_ms, sum(stage.token_ms for stage in costs.stages)))
+        tokens = min((left_ms / token_ms for left_ms, token_ms in limits if token_ms > 0), default=self.chunk)
+        return max(0, min(self.chunk, int(tokens)))
+
+    def shares(self, steps: int) -> str:
+        """Say how the streams are divided."""
+        rows = self.rows(steps)
+        return f"{steps} step{'s' * (steps > 1)} of {rows} row{'s' * (rows > 1)}"
+
+
+class Pacer:
+    """Decides for one pipeline of `stages` stages; `chunk` is what an undisturbed prompt is cut into."""
+
+    def __init__(self, stages: int, chunk: int) -> None:
+        self._load = Load(0, stages, chunk, current=stages)
+        self._costs = StepCosts(stages)
+        self._decided: tuple[int, int] | None = None
+        self._pace = decide(self._costs.fit(), self._load)
+
+    def measured(self, step: Step, compute_us: Sequence[int], wait_ms: float) -> None:
+        """Take what each stage spent on a step, and what lately passes outside of inference on a whole trip."""
+        self._costs.add(step, compute_us)
+        drafts = self._load.drafts
+        if step.decodes_only:
+            drafts += 0.1 * (len(step.tokens) / len(step.rows) - 1 - drafts)
+        self._load = self._load._replace(drafts=drafts, wait_ms=wait_ms)
+
+    def pace(self, decoding: int) -> Pace:
+        """Decide for `decoding` streams that are past their prompts. Cheap: the answer is kept for some steps."""
+        asked = (decoding, self._costs.measured // REFRESH)
+        if asked != self._decided:
+            self._decided = asked
+            self._load = self._load._replace(decoding=decoding, current=self._pace.steps)
+            self._pace = decide(self._costs.fit(), self._load)
+        return self._pace
+
+
+def decide(costs: Costs, load: Load) -> Pace:
+    """Choose the pace."""
+    if not load.decoding:
+        return Pace(load.stages, load.stages, load.chunk, "No answer is running.")
+    steps = load.most
+    if steps == 1:
+        reason = f"1 step at a time: there is only one {'stage' if load.stages == 1 else 'answer'}."
+    elif not costs.knows_rows:
+        reason = f"{load.shares(steps)}: steps of several sizes have not been measured yet."
+    else:
+        rounds = {count: load.round_ms(costs, count) for count in range(1, load.most + 1)}
+        kept = min(load.current, load.most)
+        steps = min(rounds, key=lambda count: rounds[count] * (WORTH if count == kept else 1))
+        other = min((count for count in rounds if count != steps), key=rounds.__getitem__)
+        reason = (
+            f"{load.shares(steps)} take{'s' * (steps == 1)} about {rounds[steps]:.0f} ms a round; "
+            f"{load.shares(other)} would take {rounds[other]:.0f} ms."
+        )
+    return Pace(steps, *_filling(costs, load, steps), reason)
+
+
+def _filling(costs: Costs, load: Load, steps: int) -> tuple[int, int]:
+    """Choose the steps in flight and the chunk in each while a prompt is read beside the answers."""
+    if not costs.knows_tokens:
+        return load.stages, min(load.chunk, UNKNOWN_CHUNK)
+    allowed_ms = STALL * load.round_ms(costs, steps)
+    rooms = {count: load.room(costs, count, allowed_ms) for count in range(1, load.stages + 1)}
+    # Pieces below the least would be rounded up and break the bound: fewer steps have room for larger ones.
+    filling = max(rooms, key=lambda count: (rooms[count] >= LEAST_CHUNK, count * rooms[count]))
+    return filling, max(min(LEAST_CHUNK, load.chunk), rooms[filling])
