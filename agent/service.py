@@ -17,14 +17,14 @@ from pathlib import Path
 import msgspec
 
 from agent.devices import find_devices, introduce, memory_budget_bytes
-from agent.link.channel import Backoff, Dialler
+from agent.link.channel import Backoff
 from agent.link.closing import DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
-from agent.link.enrolment import diagnose
-from agent.link.errors import EnrolmentError
 from agent.link.fetch import Fetcher
-from agent.link.identity import Identity, client_context
-from agent.link.messages import BULK_PATH, Hello
+from agent.link.identity import Identity
+from agent.link.keystore import Keystore
+from agent.link.messages import BULK_PATH, Hello, MarkKept
 from agent.link.store import Store
+from agent.membership import Membership
 from agent.session import Session
 from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 
 STEADY_S = 60.0
 """A session this long means the link works: the next cut starts with short waits again."""
-_PENDING_CODES = ("pending", "suspended")
 
 
 class AgentService:
@@ -48,14 +47,15 @@ class AgentService:
         *,
         start_child: StartChild = StageProcess.start,
         backoff: Backoff | None = None,
+        keystore: Keystore | None = None,
     ) -> None:
         self._folder = folder
-        self._identity = identity
+        self._membership = Membership(identity, keystore)
         self._settings = settings
         self._backoff = backoff or Backoff()
         self._stop = asyncio.Event()
         self._store = Store(folder)
-        self._dialler = Dialler(identity.urls, client_context(identity), identity.server_hostname, self._diagnose)
+        self._dialler = self._membership.dialler
         fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH))
         self._loader = StageLoader(self._store, fetcher, settings, start_child)
         self._session: Session | None = None
@@ -80,7 +80,8 @@ class AgentService:
                     await self._serve()
                 except DuplicateSession:
                     raise
-                except LinkDown as error:
+                except LinkDown as cut:
+                    error = await self._whole_reason(cut)
                     if asyncio.get_running_loop().time() - started_s > STEADY_S:
                         self._backoff.reset()
                     wait_s = self._backoff.next_wait_s(error)
@@ -95,7 +96,8 @@ class AgentService:
 
     async def _serve(self) -> None:
         self._tell("connecting")
-        hello = await asyncio.to_thread(self._hello)
+        await self._membership.renew_if_due()
+        hello = await asyncio.to_thread(self._hello, await self._membership.mark())
         async with self._stoppable() as stopped:
             opening = asyncio.create_task(Session.open(self._dialler, hello, self._loader, self._on_change))
             await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -105,11 +107,34 @@ class AgentService:
                 return
             self._session = opening.result()
         try:
-            log.info("Connected to %s as device %s.", self._dialler.url, self._identity.device_id)
+            log.info("Connected to %s as device %s.", self._dialler.url, self._membership.identity.device_id)
             self._tell("connected")
-            await self._session.run(self._stop)
+            async with self._renewing():
+                await self._keep_mark(self._session)
+                await self._session.run(self._stop)
         finally:
             self._session = None
+
+    async def _keep_mark(self, session: Session) -> None:
+        welcome = session.welcome
+        self._membership.take_console_time(welcome.now_s)
+        if await self._membership.keep(welcome.mark):
+            session.say(MarkKept(welcome.mark))
+
+    @contextlib.asynccontextmanager
+    async def _renewing(self) -> AsyncIterator[None]:
+        renewing = asyncio.create_task(self._membership.keep_renewed(), name="renewing")
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _whole_reason(self, error: LinkDown) -> LinkDown:
+        """Ask for the whole sentence behind a refusal: a close frame has room for its beginning only."""
+        if not isinstance(error, NotApproved | NotRecognised):
+            return error
+        return await self._membership.why_refused() or error
 
     @contextlib.asynccontextmanager
     async def _stoppable(self) -> AsyncIterator[asyncio.Task[bool]]:
@@ -120,25 +145,15 @@ class AgentService:
             stopped.cancel()
             await asyncio.gather(stopped, return_exceptions=True)
 
-    def _hello(self) -> Hello:
+    def _hello(self, mark: str) -> Hello:
         budget = memory_budget_bytes(self._settings.memory_mb)
-        return introduce(
+        hello = introduce(
             find_devices(budget),
             memory_bytes=budget,
-            key_protection=self._identity.key_protection,
+            key_protection=self._membership.identity.key_protection,
             held_sha256=self._store.held(),
         )
-
-    async def _diagnose(self) -> LinkDown | None:
-        """Ask why we are refused, over the link that needs no certificate."""
-        try:
-            told = await diagnose(self._identity)
-        except EnrolmentError:
-            return None
-        if told.code == "ok":
-            return None
-        kind = NotApproved if told.code in (*_PENDING_CODES, "evicted", "banned", "retired") else NotRecognised
-        return kind(told.message, told.code)
+        return msgspec.structs.replace(hello, mark=mark)
 
     def _on_change(self) -> None:
         self._tell(self._state.link, self._state.message)

@@ -76,6 +76,15 @@ class Session:
             raise
         return cls(control, data, welcome, loader, on_change)
 
+    @property
+    def welcome(self) -> Welcome:
+        """What the console greeted with."""
+        return self._welcome
+
+    def say(self, message: FromAgent) -> None:
+        """Send a control message without waiting."""
+        self._say(message)
+
     def stages(self) -> list[LoadedStage]:
         """List what is loaded."""
         return self._stages.loaded()

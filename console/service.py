@@ -23,6 +23,7 @@ from typing import Self
 import msgspec
 from starlette.types import ASGIApp
 
+from agent.link.closing import CloseCode
 from agent.link.errors import KeyLocked
 from agent.link.keystore import Keystore
 from console.api.admin import types as wire
@@ -46,6 +47,8 @@ from console.data import (
 )
 from console.deploy import Deployments
 from console.errors import DataFolderUnusable, PortUnavailable
+from console.fleet.admission import Admission
+from console.fleet.clones import CloneWatch
 from console.fleet.distribution import Distribution
 from console.fleet.enrol import EnrolHandler
 from console.fleet.hub import Hub
@@ -153,8 +156,9 @@ class ConsoleService:
         await shelf.open()
         self._hub = Hub(
             lambda certificate: authorise(self._registry, authority.fleet_id, certificate),
-            enrol=EnrolHandler(self._registry, authority).handle,
+            enrol=EnrolHandler(Admission(self._registry, authority, expel=self._expel)).handle,
             bulk=distribution.serve,
+            clones=CloneWatch(self._registry),
         )
         self._deployments = Deployments(self._registry, self._hub, shelf)
         agents_port = await self._open_agents_port(authority)
@@ -181,6 +185,9 @@ class ConsoleService:
         self._exit.push_async_callback(self._deployments.close)
         self._deployments.restore()
         self._announce(agents_port)
+
+    def _expel(self, device_id: str, sentence: str) -> None:
+        self._hub.disconnect(device_id, CloseCode.NOT_APPROVED, "suspended", sentence)
 
     async def _open_registry(self) -> Authority:
         settings, folder = self._settings, self._settings.folder

@@ -45,9 +45,9 @@ class Backoff:
         self._attempts = 0
 
     def next_wait_s(self, error: LinkDown) -> float:
-        """Return the seconds to wait after `error`. A refusal waits 15 min, give or take a tenth."""
+        """Return the seconds to wait after `error`. A refusal waits 15 min (30 s if it may end soon), give or take."""
         if isinstance(error, NotApproved | NotRecognised):
-            wait_s = PENDING_WAIT_S if error.code == "pending" else REFUSED_WAIT_S
+            wait_s = PENDING_WAIT_S if error.code in ("pending", "suspended") else REFUSED_WAIT_S
             return wait_s * self._uniform(0.9, 1.1)
         self._attempts = min(self._attempts + 1, 16)
         return self._uniform(SHORTEST_WAIT_S, min(LONGEST_WAIT_S, SHORTEST_WAIT_S * 2.0**self._attempts))
@@ -76,6 +76,10 @@ class Dialler:
     def url(self) -> str:
         """The address that answered last, or the first to be tried (empty: none known)."""
         return self._urls[0] if self._urls else ""
+
+    def use(self, tls: ssl.SSLContext) -> None:
+        """Show another certificate of the same identity from the next link on."""
+        self._tls = tls
 
     async def dial(self, path: str) -> ClientConnection:
         """Open one link. Raises LinkDown: the most telling error of all addresses."""

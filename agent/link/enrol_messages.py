@@ -18,6 +18,7 @@ PROTOCOL = 1
 OLDEST_PROTOCOL = 1
 MAX_ENROL_BYTES = 32 * 1024
 _MAC_PURPOSE = b"fallow-enrol-1"
+_RENEWAL_PURPOSE = b"fallow-renew-1"
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 LongText = Annotated[str, msgspec.Meta(max_length=2000)]
@@ -37,6 +38,8 @@ class Facts(msgspec.Struct, frozen=True):
     cores: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
     memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)] = 0
     devices: Annotated[list[ShortText], msgspec.Meta(max_length=32)] = []
+    machine_sha256: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    """A hint whether this PC was enrolled before; see binding."""
 
 
 class EnrolHello(msgspec.Struct, frozen=True, tag=True):
@@ -62,6 +65,21 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     mac: Digest
 
 
+class Renew(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: certify my next key. Works after the certificate's end too, so it needs no TLS of its own.
+
+    `certificate` (DER) is the last one this PC was given and `generation` its number; `signature` (ECDSA, SHA-256)
+    over `renewal_content` proves its key.
+    """
+
+    protocol: int
+    certificate: Annotated[bytes, msgspec.Meta(max_length=8192)]
+    csr: Annotated[bytes, msgspec.Meta(max_length=4096)]
+    generation: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+    nonce: Nonce
+    signature: Annotated[bytes, msgspec.Meta(max_length=128)]
+
+
 class Poll(msgspec.Struct, frozen=True, tag=True):
     """Agent -> console: is there an answer to what I submitted on this connection?"""
 
@@ -85,6 +103,8 @@ class Granted(msgspec.Struct, frozen=True, tag=True):
     device_id: ShortText
     certificate_pem: Pem
     authorities_pem: Pem
+    generation: int = 1
+    """How many certificates this PC has been given."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
@@ -102,7 +122,7 @@ class Diagnosis(msgspec.Struct, frozen=True, tag=True):
     message: LongText
 
 
-FromEnrollee = Submit | Poll | Diagnose
+FromEnrollee = Submit | Renew | Poll | Diagnose
 FromEnroller = EnrolHello | Pending | Granted | Refused | Diagnosis
 
 _encoder = msgspec.msgpack.Encoder()
@@ -145,3 +165,13 @@ def submission_mac(
     """
     content = console_nonce + agent_nonce + hashlib.sha256(csr).digest() + hashlib.sha256(server_certificate).digest()
     return hmac.digest(secret_sha256, _MAC_PURPOSE + content, "sha256")
+
+
+def renewal_content(console_nonce: bytes, server_certificate: bytes, message: Renew) -> bytes:
+    """Return what the present key signs to ask for the next: bound to this conversation and this console.
+
+    Everything of `message` but its signature counts.
+    """
+    parts = (message.csr, server_certificate, message.certificate)
+    digests = b"".join(hashlib.sha256(part).digest() for part in parts)
+    return _RENEWAL_PURPOSE + console_nonce + message.nonce + digests + message.generation.to_bytes(8, "little")

@@ -1,4 +1,4 @@
-"""Enrolling this PC: from an invite to an identity, and asking the console why an identity is refused.
+"""Enrolling this PC: from an invite to an identity.
 
 The key is made and saved before it is shown to the console, with the token it is for. So whatever is lost on the way
 (an answer, the power, the process), enrolling with the same invite asks again with the same key, and the console
@@ -21,32 +21,26 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.serialization import Encoding
 from websockets.exceptions import ConnectionClosed
 
+from agent.link.binding import this_pc
 from agent.link.enrol_messages import (
     PROTOCOL,
-    Diagnose,
-    Diagnosis,
     EnrolHello,
     Facts,
     FromEnrollee,
-    FromEnroller,
     Granted,
     Pending,
     Poll,
     Refused,
     Submit,
-    decode_from_enroller,
-    encode_enrol,
     submission_mac,
 )
 from agent.link.errors import (
     ConsoleUnreachable,
     EnrolmentDenied,
     EnrolmentError,
+    IdentityCopied,
     IdentityMissing,
     IdentityUnreadable,
     InviteExpired,
@@ -58,21 +52,22 @@ from agent.link.identity import (
     DeviceId,
     DeviceKey,
     Identity,
+    certificate_request,
     create_key,
     device_code,
+    ensure_made_here,
     forget_key,
+    forget_other_keys,
     load_identity,
     load_key,
     save_identity,
 )
 from agent.link.invite import Invite, ensure_current
 from agent.link.keystore import Keystore, ensure_private_folder, write_private
-from agent.link.messages import MessageError
-from agent.link.pinning import FoundConsole, VerifiedConsole, find_console, verified_connection
+from agent.link.pinning import FoundConsole, VerifiedConsole, ask, find_console, verified_connection
 
 _log = logging.getLogger(__name__)
 
-_REPLY_TIMEOUT_S = 30.0
 _MAX_POLL_S = 30.0
 _LOST_REPLIES = 5
 _PENDING_FILE = "enrolment.json"
@@ -116,7 +111,8 @@ async def enrol(
     if isinstance(ready, Identity):
         return ready
     key, resumed = ready
-    facts = msgspec.structs.replace(facts, key_protection=key.passphrase.protection)
+    machine = (await asyncio.to_thread(this_pc, invite.fleet_id)).machine_sha256
+    facts = msgspec.structs.replace(facts, key_protection=key.passphrase.protection, machine_sha256=machine)
     code = device_code(key.spki_sha256)
     on_state(EnrolState("connecting", code))
     conversation = _Conversation(invite, key, facts, on_state)
@@ -137,26 +133,6 @@ async def enrol(
     return identity
 
 
-async def diagnose(identity: Identity) -> Diagnosis:
-    """Ask the console why it refuses this identity (TLS 1.3 hides it). Raises EnrolmentError kinds."""
-    message = Diagnose(certificate=identity.certificate.public_bytes(Encoding.DER))
-    unreachable: list[str] = []
-    for url in identity.urls:
-        try:
-            async with verified_connection(url, identity.fleet_id, identity.authorities_pem) as console:
-                reply = await _ask(console, message)
-        except ConsoleUnreachable as error:
-            unreachable.append(str(error))
-            continue
-        except ConnectionClosed:
-            unreachable.append(f"{url} (it closed the connection)")
-            continue
-        if isinstance(reply, Diagnosis):
-            return reply
-        raise ProtocolMismatch("The console answered something else than a diagnosis; update Fallow on this PC.")
-    raise ConsoleUnreachable(f"The console does not answer at {'; '.join(unreachable)}; check the network.")
-
-
 class _Conversation:
     """Submits one key and waits for the answer, over as many connections as it takes."""
 
@@ -165,7 +141,7 @@ class _Conversation:
         self._key = key
         self._facts = facts
         self._on_state = on_state
-        self._csr = _certificate_request(key)
+        self._csr = certificate_request(key)
         self._was_pending = False
         self._lost = 0
 
@@ -196,7 +172,7 @@ class _Conversation:
         question: FromEnrollee = Submit(PROTOCOL, self._invite.token_id, self._csr, nonce, self._facts, mac)
         slowed = 1.0
         while True:
-            reply = await _ask(console, question)
+            reply = await ask(console, question)
             match reply:
                 case Granted():
                     return reply
@@ -228,24 +204,6 @@ def _refusal(reply: Refused) -> EnrolmentError | InviteExpired | InviteUsedUp | 
     return EnrolmentDenied(reply.message, reply.code)
 
 
-async def _ask(console: VerifiedConsole, question: FromEnrollee) -> FromEnroller:
-    """One question, one answer. Raises ConnectionClosed, ConsoleUnreachable, ProtocolMismatch."""
-    try:
-        async with asyncio.timeout(_REPLY_TIMEOUT_S):
-            await console.connection.send(encode_enrol(question))
-            return decode_from_enroller(await console.connection.recv())
-    except TimeoutError:
-        raise ConsoleUnreachable(f"The console does not answer within {_REPLY_TIMEOUT_S:g} s; try again.") from None
-    except MessageError as error:
-        raise ProtocolMismatch(f"{error} Update Fallow on this PC.") from None
-
-
-def _certificate_request(key: DeviceKey) -> bytes:
-    # The console chooses every name, so the request carries none.
-    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key.key, hashes.SHA256())
-    return request.public_bytes(Encoding.DER)
-
-
 def _prepare(folder: Path, keystore: Keystore, invite: Invite, force: bool) -> Identity | tuple[DeviceKey, bool]:
     with _PREPARING:
         existing = None if force else _existing_identity(folder, keystore, invite)
@@ -255,7 +213,11 @@ def _prepare(folder: Path, keystore: Keystore, invite: Invite, force: bool) -> I
 def _existing_identity(folder: Path, keystore: Keystore, invite: Invite) -> Identity | None:
     try:
         identity = load_identity(folder, keystore)
+        ensure_made_here(identity)
     except IdentityMissing:
+        return None
+    except IdentityCopied as error:
+        _log.info("The identity in %s is not this PC's: %s", folder, error)
         return None
     except IdentityUnreadable as error:
         _log.info("The former identity is put aside: %s", error)
@@ -301,11 +263,11 @@ def _adopt(key: DeviceKey, keystore: Keystore, hello: EnrolHello, granted: Grant
             urls=urls,
             certificate_pem=granted.certificate_pem,
             authorities_pem=granted.authorities_pem,
+            generation=granted.generation,
         )
     except (IdentityUnreadable, ValueError) as error:
         raise ProtocolMismatch(f"The console sent a certificate that does not fit this PC ({error}).") from None
     (key.folder / _PENDING_FILE).unlink(missing_ok=True)
-    for former in key.folder.glob("key-????????.pem"):
-        if former.stem != key.stem:
-            forget_key(key.folder, former.stem, keystore)
+    (key.folder / "mark.txt").unlink(missing_ok=True)
+    forget_other_keys(key.folder, key.stem, keystore)
     return identity

@@ -12,6 +12,7 @@ LinkError
  ├─ IdentityError             this PC's identity cannot be used
  │   ├─ IdentityMissing       this PC is not enrolled
  │   ├─ IdentityUnreadable    its files are damaged, or the passphrase does not open the key
+ │   ├─ IdentityCopied        it was made on another PC or by another user
  │   └─ KeyLocked             the keyring does not give out the passphrase now
  └─ EnrolmentError            enrolling did not succeed
      ├─ ConsoleUnreachable    none of the invite's addresses answers
@@ -69,6 +70,10 @@ class IdentityMissing(IdentityError):
 
 class IdentityUnreadable(IdentityError):
     """Files of the identity are damaged, or the passphrase does not open the key."""
+
+
+class IdentityCopied(IdentityError):
+    """The identity was made on another PC or by another user."""
 
 
 class KeyLocked(IdentityError):

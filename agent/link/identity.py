@@ -25,6 +25,7 @@ from typing import NewType
 
 import msgspec
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -34,7 +35,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from agent.link.errors import IdentityMissing, IdentityUnreadable
+from agent.link.binding import Binding, this_pc
+from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.keystore import Keystore, Passphrase, Protection, ensure_private_folder, write_private
 
 DeviceId = NewType("DeviceId", str)
@@ -99,6 +101,9 @@ class IdentityRecord(msgspec.Struct, frozen=True):
     stem: str
     key_protection: Protection
     version: int = 1
+    generation: int = 1
+    """The number of the certificate."""
+    binding: Binding = Binding()
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,13 @@ class Identity:
     @property
     def not_after_s(self) -> float:
         return self.certificate.not_valid_after_utc.timestamp()
+
+    @property
+    def renew_after_s(self) -> float:
+        """When a new certificate is due (Unix time): after two thirds of its life, give or take a tenth by serial."""
+        began_s = self.certificate.not_valid_before_utc.timestamp()
+        share = (0.9 + 0.2 * (self.certificate.serial_number % 1009) / 1009) * 2 / 3
+        return began_s + (self.not_after_s - began_s) * share
 
     @property
     def server_hostname(self) -> str:
@@ -194,18 +206,78 @@ def save_identity(
     urls: list[str],
     certificate_pem: bytes,
     authorities_pem: bytes,
+    generation: int = 1,
 ) -> Identity:
     """Make `key` with its certificate this folder's identity; the former one stays in force until the last write.
 
     Raises IdentityUnreadable if certificate, key and names do not fit, OSError if the folder cannot be written.
     """
-    record = IdentityRecord(fleet_id, fleet_name, device_id, urls, key.stem, key.passphrase.protection)
+    prepared = prepare_identity(
+        key,
+        fleet_id=fleet_id,
+        fleet_name=fleet_name,
+        device_id=device_id,
+        urls=urls,
+        certificate_pem=certificate_pem,
+        authorities_pem=authorities_pem,
+        generation=generation,
+    )
+    prepared.write_pair()
+    prepared.make_current()
+    return prepared.identity
+
+
+@dataclass(frozen=True)
+class PreparedIdentity:
+    """A checked identity that is not the folder's yet: write its pair, try it, make it current."""
+
+    identity: Identity
+    certificate_pem: bytes
+
+    def write_pair(self) -> None:
+        """Put the certificate beside its key. Raises OSError."""
+        folder, stem = self.identity.folder, self.identity.record.stem
+        write_private(folder / f"{stem}.crt.pem", self.certificate_pem)
+
+    def make_current(self) -> None:
+        """Switch the folder to this identity, and nothing else: other keys stay. Raises OSError."""
+        folder, record = self.identity.folder, self.identity.record
+        write_private(folder / "authorities.pem", self.identity.authorities_pem)
+        write_private(folder / "identity.json", msgspec.json.format(msgspec.json.encode(record)))
+
+
+def prepare_identity(
+    key: DeviceKey,
+    *,
+    fleet_id: str,
+    fleet_name: str,
+    device_id: DeviceId,
+    urls: list[str],
+    certificate_pem: bytes,
+    authorities_pem: bytes,
+    generation: int = 1,
+) -> PreparedIdentity:
+    """Check what belongs together; writes nothing. Raises IdentityUnreadable, or ValueError for the authorities."""
+    record = IdentityRecord(
+        fleet_id, fleet_name, device_id, urls, key.stem, key.passphrase.protection,
+        generation=generation, binding=this_pc(fleet_id),
+    )  # fmt: skip
     certificate = _checked_certificate(certificate_pem, key, record)
     read_authorities(authorities_pem)
-    write_private(key.folder / f"{key.stem}.crt.pem", certificate_pem)
-    write_private(key.folder / "authorities.pem", authorities_pem)
-    write_private(key.folder / "identity.json", msgspec.json.format(msgspec.json.encode(record)))
-    return Identity(key.folder, record, certificate, authorities_pem, key.passphrase)
+    return PreparedIdentity(Identity(key.folder, record, certificate, authorities_pem, key.passphrase), certificate_pem)
+
+
+def certificate_request(key: DeviceKey) -> bytes:
+    """Return a request (DER) that proves possession of a key. The console chooses every name, so it carries none."""
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key.key, hashes.SHA256())
+    return request.public_bytes(Encoding.DER)
+
+
+def forget_other_keys(folder: Path, stem: str, keystore: Keystore) -> None:
+    """Delete every key of an identity's folder but one."""
+    for former in folder.glob("key-????????.pem"):
+        if former.stem != stem:
+            forget_key(folder, former.stem, keystore)
 
 
 def load_identity(folder: Path, keystore: Keystore) -> Identity:
@@ -251,6 +323,15 @@ def _checked_certificate(pem: bytes, key: DeviceKey, record: IdentityRecord) -> 
     if uris != [device_uri(record.fleet_id, record.device_id)]:
         raise IdentityUnreadable(f"The certificate of this PC names another device or fleet; {_AGAIN}.")
     return certificate
+
+
+def ensure_made_here(identity: Identity) -> None:
+    """Raise IdentityCopied if the identity was surely made on another PC or by another user. Blocks."""
+    if identity.record.binding.is_elsewhere(this_pc(identity.fleet_id)):
+        raise IdentityCopied(
+            f"The data folder {identity.folder.parent} was copied from another PC or user; enrol this PC with a new "
+            "invite: fallow-agent enrol --force."
+        )
 
 
 def client_context(identity: Identity) -> ssl.SSLContext:

@@ -76,10 +76,21 @@ def write_private(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
+        _flush_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename survive a power cut; Windows keeps renames in its journal and opens no folders."""
+    if sys.platform != "win32":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def system_keyring() -> KeyringBackend | None:

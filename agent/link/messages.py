@@ -45,6 +45,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     openvino: str
     key_protection: Literal["keyring", "file"]
     held_sha256: list[str] = []
+    mark: str = ""
+    """What the console last asked this PC to remember (see MarkKept)."""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
@@ -53,6 +55,14 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     device_id: str
     now_s: float
     heartbeat_s: float
+    mark: str = ""
+    """Save this, say MarkKept, and show it in the next Hello: two PCs with copies of one folder cannot both."""
+
+
+class MarkKept(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: the mark of Welcome is on disk."""
+
+    mark: str
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag=True):
@@ -129,7 +139,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-FromAgent = Hello | Heartbeat | StageProgress | StageReady | StageFailed | Goodbye
+FromAgent = Hello | MarkKept | Heartbeat | StageProgress | StageReady | StageFailed | Goodbye
 FromConsole = Welcome | LoadStage | UnloadStage | Goodbye
 
 _encoder = msgspec.msgpack.Encoder()

@@ -28,8 +28,11 @@ from agent.link.enrol_messages import (
     OLDEST_PROTOCOL,
     PROTOCOL,
     EnrolHello,
+    FromEnrollee,
+    FromEnroller,
     Refused,
     decode_from_enroller,
+    encode_enrol,
 )
 from agent.link.errors import (
     ClockWrong,
@@ -46,6 +49,7 @@ from agent.link.messages import ENROL_PATH, MessageError
 _log = logging.getLogger(__name__)
 
 OPEN_TIMEOUT_S = 10.0
+_REPLY_TIMEOUT_S = 30.0
 _CLOCK_LEEWAY_S = 3600.0
 
 
@@ -143,12 +147,15 @@ def _duration(seconds: float) -> str:
 
 
 @asynccontextmanager
-async def verified_connection(url: str, fleet_id: str, authorities_pem: bytes) -> AsyncIterator[VerifiedConsole]:
+async def verified_connection(
+    url: str, fleet_id: str, authorities_pem: bytes, context: ssl.SSLContext | None = None
+) -> AsyncIterator[VerifiedConsole]:
     """Connect with the server's certificate checked against these authorities only, and read the greeting.
 
-    Raises EnrolmentError kinds; ConnectionClosed may pass through later.
+    `context` is one that trusts them and shows a certificate as well. Raises EnrolmentError kinds; ConnectionClosed
+    may pass through later.
     """
-    async with _open(url, server_verifying_context(authorities_pem), fleet_id) as connection:
+    async with _open(url, context or server_verifying_context(authorities_pem), fleet_id) as connection:
         hello = await _greeting(connection, url)
         if hello.fleet_id != fleet_id:
             raise PinMismatch(f"The console at {url} belongs to the fleet {hello.fleet_id!r}, not to {fleet_id!r}.")
@@ -158,6 +165,18 @@ async def verified_connection(url: str, fleet_id: str, authorities_pem: bytes) -
                 f"{PROTOCOL}; update the older of the two."
             )
         yield VerifiedConsole(connection, hello, _peer_certificate(connection))
+
+
+async def ask(console: VerifiedConsole, question: FromEnrollee) -> FromEnroller:
+    """One question, one answer. Raises ConnectionClosed, ConsoleUnreachable, ProtocolMismatch."""
+    try:
+        async with asyncio.timeout(_REPLY_TIMEOUT_S):
+            await console.connection.send(encode_enrol(question))
+            return decode_from_enroller(await console.connection.recv())
+    except TimeoutError:
+        raise ConsoleUnreachable(f"The console does not answer within {_REPLY_TIMEOUT_S:g} s; try again.") from None
+    except MessageError as error:
+        raise ProtocolMismatch(f"{error} Update Fallow on this PC.") from None
 
 
 @asynccontextmanager

@@ -31,6 +31,7 @@ from agent.link.messages import (
     Heartbeat,
     Hello,
     LoadStage,
+    MarkKept,
     MessageError,
     StageFailed,
     UnloadStage,
@@ -40,6 +41,7 @@ from agent.link.messages import (
 )
 from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS, Unsendable, post, tune
 from agent.stage.types import PipelineId, StageReport
+from console.fleet.clones import CloneWatch
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentView, StageDied
 from console.fleet.relay import OnFrame, Relay
@@ -67,7 +69,8 @@ class Hub:
     """Agents' links, liveness, loading and relay.
 
     `authorise` turns a peer's certificate (DER, None without one) into its record or raises NotAuthorised; `enrol`
-    and `bulk` serve one connection each. Listeners are called on the event loop and must not block.
+    and `bulk` serve one connection each. `clones` finds two PCs with one identity; without it the newest of two
+    sessions wins. Listeners are called on the event loop and must not block.
     """
 
     def __init__(
@@ -76,12 +79,14 @@ class Hub:
         *,
         enrol: Handler,
         bulk: Handler,
+        clones: CloneWatch | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
     ) -> None:
         self._authorise = authorise
         self._enrol = enrol
         self._bulk = bulk
+        self._clones = clones
         self._heartbeat_s = heartbeat_s
         self._sessions = Sessions(heartbeat_s)
         self._relay = Relay(self._sessions.data_link, self._sessions.lose_stalled, max_unsent_bytes)
@@ -218,7 +223,7 @@ class Hub:
             elif path == BULK_PATH:
                 await self._serve_bulk(link, record)
         except NotAuthorised as error:
-            await link.close(error.close_code, close_reason(error.code, str(error)))
+            await self._refuse(link, error)
         except (FrameError, MessageError) as error:
             log.warning("Closed %s of %s with 4400: %s", path, link.remote_address, error)
             await link.close(CloseCode.BAD_FRAME, close_reason("bad_frame", str(error)))
@@ -229,6 +234,12 @@ class Hub:
         except Exception:
             log.exception("Serving %s failed.", path)
             await link.close(1011, "")
+
+    async def _refuse(self, link: ServerConnection, error: NotAuthorised) -> None:
+        # Two PCs with one identity: the one that was here first goes, too.
+        if error.device_id:
+            self.disconnect(error.device_id, CloseCode(error.close_code), error.code, str(error))
+        await link.close(error.close_code, close_reason(error.code, str(error)))
 
     async def _check(self, link: ServerConnection) -> DeviceRecord:
         record = self._authorise(peer_certificate(link))
@@ -243,11 +254,14 @@ class Hub:
             sentence = f"This console speaks protocol {PROTOCOL}, the agent {hello.protocol}; update the older one."
             await link.close(CloseCode.UPGRADE, close_reason("protocol", sentence))
             return
+        mark = ""
+        if self._clones is not None:
+            mark = await self._clones.admit(record.device_id, hello.mark, self._sessions.control_link, _source(link))
         loop = asyncio.get_running_loop()
         session = Session(record, link, hello, time.time(), loop.time())
         self._sessions.add(session)
         try:
-            post(link, encode_message(Welcome(session.device_id, time.time(), self._heartbeat_s)))
+            post(link, encode_message(Welcome(session.device_id, time.time(), self._heartbeat_s, mark)))
             while True:
                 self._take_message(session, await link.recv(decode=False), loop.time())
         except Unsendable:
@@ -294,6 +308,9 @@ class Hub:
             session.heartbeat = message
         elif isinstance(message, Goodbye):
             self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
+        elif isinstance(message, MarkKept):
+            if self._clones is not None:
+                self._clones.confirm(session.record.device_id, message.mark)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
         elif not session.take_answer(message, now_s) and isinstance(message, StageFailed):
@@ -307,6 +324,11 @@ def _check_path(link: ServerConnection, request: Request) -> Response | None:
         return link.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
     tune(link, request.path)
     return None
+
+
+def _source(link: ServerConnection) -> str:
+    address = link.remote_address
+    return str(address[0]) if isinstance(address, tuple) and address else ""
 
 
 def _check_report(request: LoadStage, report: StageReport, name: str) -> None:

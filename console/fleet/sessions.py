@@ -40,6 +40,11 @@ class Sessions:
         """Return a device's session, joined or not yet."""
         return self._sessions.get(device_id)
 
+    def control_link(self, device_id: str) -> ServerConnection | None:
+        """Return a device's control link, None when it has none."""
+        session = self._sessions.get(device_id)
+        return None if session is None else session.control
+
     def data_link(self, device_id: str) -> ServerConnection | None:
         """Return a device's data link, None when it has none."""
         session = self._sessions.get(device_id)

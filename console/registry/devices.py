@@ -1,31 +1,41 @@
 """Devices: the PCs of the fleet, each bound to one public key, and the states they go through.
 
     (request) ─► pending ─approve─► active ◄─resume─ suspended
-                    │ deny             │ suspend ──────▲
-                    ▼                  ▼ evict / ban / retire
-                 evicted            evicted, banned, retired
+                    │ deny          ▲  │ suspend, quarantine ─▲
+                    │       approve │  │ expire
+                    ▼               │  ▼
+                 evicted          expired          any but banned ─evict, ban, retire─► evicted, banned, retired
 
-An evicted, expired or retired device may come back with a new invite; a banned key never does.
+A suspended PC comes back as it was. An expired one was away too long: an administrator's approval or a new invite
+lets it in again. An evicted or retired one needs a new invite. A banned PC never returns with any key it had.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import func, or_, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from agent.link.identity import DeviceId
 from console.registry.audit import CONSOLE, Actor, note
 from console.registry.database import Database
 from console.registry.errors import NotFound, WrongState
+from console.registry.invites import clean_tags
 from console.registry.models import CertificateRow, DeviceRow
-from console.registry.records import CertificateRecord, DeviceRecord, DeviceState, KeyProtection
+from console.registry.records import DeviceRecord, DeviceState, KeyProtection
 
 PENDING_LIFE_S = 7 * 86_400.0
+RENEWAL_GRACE_S = 90 * 86_400.0
+"""How long after its certificate's end a PC may still renew it by itself."""
+CLONED = (
+    "Two PCs use this identity: a data folder was copied or a disk image restored. Both are held; enrol the copy anew "
+    "with `fallow-agent enrol --force`, then let an administrator resume this one."
+)
 _MAY_RETURN = frozenset({"evicted", "expired", "retired"})
 _MIN_PREFIX = 4
 
@@ -40,6 +50,8 @@ class DeviceRequest(msgspec.Struct, frozen=True):
     facts: dict[str, Any]
     key_protection: KeyProtection
     token_id: str
+    tags: list[str] = []
+    machine_sha256: str = ""
 
 
 class Devices:
@@ -53,11 +65,17 @@ class Devices:
         """Return the device of this key: the known one, or a new one in state pending.
 
         A device that was evicted, expired or retired becomes pending again if it comes with another invite than the
-        one it had. Check the state of what is returned: a banned key stays banned.
+        one it had. Check the state of what is returned: a banned PC stays banned, whichever of its keys it shows.
         """
-        actor = Actor("agent", source)
+        try:
+            return self._add_pending(request, Actor("agent", source))
+        except IntegrityError:
+            # Another console took in the same request at the same moment: now it is known.
+            return self._add_pending(request, Actor("agent", source))
+
+    def _add_pending(self, request: DeviceRequest, actor: Actor) -> DeviceRecord:
         with self._database.writing() as session:
-            row = session.scalars(select(DeviceRow).where(DeviceRow.spki_sha256 == request.spki_sha256)).one_or_none()
+            row = owner_of_key(session, request.spki_sha256)
             if row is None:
                 row = self._new_row(request)
                 session.add(row)
@@ -65,8 +83,10 @@ class Devices:
             elif row.state in _MAY_RETURN and row.token_id != request.token_id:
                 row.state, row.reason, row.token_id = "pending", "", request.token_id
                 row.csr, row.created_s, row.approved_s = request.csr, self._now(), None
+                row.spki_sha256, row.next_spki_sha256 = request.spki_sha256, None
+                row.tags, row.mark, row.next_mark = clean_tags(request.tags), "", ""
                 note(session, self._now(), actor, "device.return", row.device_id, code=row.device_code)
-            return _device(row)
+            return device_record(row)
 
     def _new_row(self, request: DeviceRequest) -> DeviceRow:
         return DeviceRow(
@@ -84,18 +104,23 @@ class Devices:
             created_s=self._now(),
             approved_s=None,
             seen_s=None,
+            tags=clean_tags(request.tags),
+            machine_sha256=request.machine_sha256,
+            next_spki_sha256=None,
+            mark="",
+            next_mark="",
         )
 
     def approve(self, device_id: DeviceId, actor: Actor = CONSOLE) -> DeviceRecord:
-        """Let a pending device in; approving an active one changes nothing. Raises NotFound or WrongState."""
+        """Let a pending or expired device in; an active one stays as it is. Raises NotFound or WrongState."""
         with self._database.writing() as session:
-            row = _row(session, device_id)
+            row = device_row(session, device_id)
             if row.state == "active":
-                return _device(row)
-            _expect(row, "approved", "pending")
+                return device_record(row)
+            _expect(row, "approved", "pending", "expired")
             row.state, row.reason, row.approved_s = "active", "", self._now()
             note(session, self._now(), actor, "device.approve", device_id, code=row.device_code)
-            return _device(row)
+            return device_record(row)
 
     def deny(self, device_id: DeviceId, reason: str, actor: Actor = CONSOLE) -> DeviceRecord:
         """Turn a pending device away, with a reason its user will read. Raises NotFound or WrongState."""
@@ -108,8 +133,27 @@ class Devices:
         )
 
     def resume(self, device_id: DeviceId, actor: Actor = CONSOLE) -> DeviceRecord:
-        """Let a suspended device in again. Raises NotFound or WrongState."""
-        return self._move(device_id, "active", before=("suspended",), reason="", actor=actor, action="device.resume")
+        """Let a suspended device in again. Of two that share an identity the first to come is taken for the right one.
+
+        Raises NotFound or WrongState.
+        """
+        with self._database.writing() as session:
+            row = device_row(session, device_id)
+            _expect(row, "active", "suspended")
+            row.state, row.reason, row.mark, row.next_mark = "active", "", "", ""
+            note(session, self._now(), actor, "device.resume", device_id)
+            return device_record(row)
+
+    def quarantine(self, device_id: DeviceId, evidence: str, *, source: str = "") -> None:
+        """Hold a device two PCs claim to be, with CLONED as its reason; `evidence` is for the administrator.
+
+        A device that is not active stays as it is. The caller closes the device's open links.
+        """
+        with self._database.writing() as session:
+            row = session.get(DeviceRow, device_id, with_for_update=True)
+            if row is not None and row.state == "active":
+                row.state, row.reason = "suspended", CLONED
+                note(session, self._now(), Actor("console", source), "device.quarantine", device_id, evidence=evidence)
 
     def revoke(
         self, device_id: DeviceId, how: Literal["evict", "ban", "retire"], reason: str = "", actor: Actor = CONSOLE
@@ -122,13 +166,33 @@ class Devices:
         before: tuple[DeviceState, ...] = ("pending", "active", "suspended", "expired", "evicted", "retired")
         return self._move(device_id, states[how], before=before, reason=reason, actor=actor, action=f"device.{how}")
 
-    def expire_pending(self) -> None:
-        """Turn away requests nobody has approved within 7 days."""
-        old = select(DeviceRow).where(DeviceRow.state == "pending", DeviceRow.created_s < self._now() - PENDING_LIFE_S)
+    def expire(self) -> None:
+        """Turn away requests nobody has approved within 7 days, and hold PCs that were away too long to renew."""
+        now_s = self._now()
+        old = select(DeviceRow).where(DeviceRow.state == "pending", DeviceRow.created_s < now_s - PENDING_LIFE_S)
+        newest = select(CertificateRow.device_id, func.max(CertificateRow.not_after_s).label("end_s"))
+        ends = newest.group_by(CertificateRow.device_id).subquery()
+        away = (
+            select(DeviceRow)
+            .join(ends, ends.c.device_id == DeviceRow.device_id)
+            .where(DeviceRow.state == "active", ends.c.end_s < now_s - RENEWAL_GRACE_S)
+            .where(func.coalesce(DeviceRow.approved_s, 0.0) < now_s - RENEWAL_GRACE_S)
+        )
         with self._database.reading() as session:
-            found = [DeviceId(row.device_id) for row in session.scalars(old)]
-        for device_id in found:
+            unwanted = [DeviceId(row.device_id) for row in session.scalars(old)]
+            gone = [DeviceId(row.device_id) for row in session.scalars(away)]
+        for device_id in unwanted:
             self.deny(device_id, "Nobody approved the request within 7 days.")
+        for device_id in gone:
+            self._move(device_id, "expired", before=("active",), reason="", actor=CONSOLE, action="device.expire")
+
+    def set_tags(self, device_id: DeviceId, tags: Sequence[str], actor: Actor = CONSOLE) -> DeviceRecord:
+        """Replace a device's tags. Raises NotFound."""
+        with self._database.writing() as session:
+            row = device_row(session, device_id)
+            row.tags = clean_tags(tags)
+            note(session, self._now(), actor, "device.tag", device_id, tags=row.tags)
+            return device_record(row)
 
     def _move(
         self,
@@ -141,11 +205,11 @@ class Devices:
         action: str,
     ) -> DeviceRecord:
         with self._database.writing() as session:
-            row = _row(session, device_id)
+            row = device_row(session, device_id)
             _expect(row, state, *before)
             row.state, row.reason = state, reason[:400]
             note(session, self._now(), actor, action, device_id, reason=reason[:400])
-            return _device(row)
+            return device_record(row)
 
     def seen(
         self, device_id: DeviceId, *, name: str = "", facts: dict[str, Any] | None = None,
@@ -160,52 +224,17 @@ class Devices:
                 row.facts = row.facts if facts is None else facts
                 row.key_protection = key_protection or row.key_protection
 
-    def add_certificate(self, certificate: CertificateRecord) -> None:
-        """Remember a certificate issued to a device and raise its generation. Raises NotFound."""
-        with self._database.writing() as session:
-            row = _row(session, certificate.device_id)
-            row.generation += 1
-            session.add(
-                CertificateRow(
-                    serial=certificate.serial,
-                    device_id=certificate.device_id,
-                    pem=certificate.pem,
-                    issued_s=certificate.issued_s,
-                    not_after_s=certificate.not_after_s,
-                )
-            )
-            note(session, self._now(), CONSOLE, "certificate.issue", certificate.device_id, serial=certificate.serial)
-
-    def newest_certificate(self, device_id: DeviceId) -> CertificateRecord | None:
-        """Return the certificate issued last to a device, or None."""
-        newest = (
-            select(CertificateRow)
-            .where(CertificateRow.device_id == device_id)
-            .order_by(CertificateRow.issued_s.desc())
-            .limit(1)
-        )
-        with self._database.reading() as session:
-            row = session.scalars(newest).one_or_none()
-        if row is None:
-            return None
-        return CertificateRecord(row.serial, DeviceId(row.device_id), row.pem, row.issued_s, row.not_after_s)
-
-    def request_of(self, device_id: DeviceId) -> bytes:
-        """Return the certificate request (DER) a device came with. Raises NotFound."""
-        with self._database.reading() as session:
-            return _row(session, device_id).csr
-
     def find(self, device_id: DeviceId) -> DeviceRecord | None:
         """Return the device with this id, or None."""
         with self._database.reading() as session:
             row = session.get(DeviceRow, device_id)
-            return None if row is None else _device(row)
+            return None if row is None else device_record(row)
 
     def by_spki(self, spki_sha256: str) -> DeviceRecord | None:
-        """Return the device of this key (hex SHA-256 of its SPKI), or None."""
+        """Return the device that has or had this key (hex SHA-256 of its SPKI), or None."""
         with self._database.reading() as session:
-            row = session.scalars(select(DeviceRow).where(DeviceRow.spki_sha256 == spki_sha256)).one_or_none()
-            return None if row is None else _device(row)
+            row = owner_of_key(session, spki_sha256)
+            return None if row is None else device_record(row)
 
     def resolve(self, text: str) -> DeviceRecord:
         """Find a device by what an administrator types: its id, a beginning of it, or its device code.
@@ -230,10 +259,18 @@ class Devices:
         if states:
             query = query.where(DeviceRow.state.in_(states))
         with self._database.reading() as session:
-            return [_device(row) for row in session.scalars(query)]
+            return [device_record(row) for row in session.scalars(query)]
 
 
-def _row(session: Session, device_id: DeviceId) -> DeviceRow:
+def owner_of_key(session: Session, spki_sha256: str) -> DeviceRow | None:
+    """Return the device that has this key, is to have it, or once had it."""
+    had = select(CertificateRow.device_id).where(CertificateRow.spki_sha256 == spki_sha256)
+    keys = (DeviceRow.spki_sha256 == spki_sha256, DeviceRow.next_spki_sha256 == spki_sha256)
+    return session.scalars(select(DeviceRow).where(or_(*keys, DeviceRow.device_id.in_(had))).limit(1)).one_or_none()
+
+
+def device_row(session: Session, device_id: DeviceId) -> DeviceRow:
+    """Return a device's row, locked for a change. Raises NotFound."""
     row = session.get(DeviceRow, device_id, with_for_update=True)
     if row is None:
         raise NotFound(f"There is no device {device_id}; see `fallow-console agents`.")
@@ -247,7 +284,8 @@ def _expect(row: DeviceRow, wanted: str, *states: str) -> None:
         )
 
 
-def _device(row: DeviceRow) -> DeviceRecord:
+def device_record(row: DeviceRow) -> DeviceRecord:
+    """Return the frozen record of a row."""
     return DeviceRecord(
         device_id=DeviceId(row.device_id),
         spki_sha256=row.spki_sha256,
@@ -262,4 +300,6 @@ def _device(row: DeviceRow) -> DeviceRecord:
         created_s=row.created_s,
         approved_s=row.approved_s,
         seen_s=row.seen_s,
+        tags=row.tags,
+        machine_sha256=row.machine_sha256,
     )

@@ -7,6 +7,7 @@ RegistryError
  ├─ WrongState           the record's state does not allow the change
  ├─ InviteNotUsable      an invite cannot be redeemed; `code` says why
  ├─ RequestRefused       a certificate request is not acceptable
+ ├─ Cloned               two PCs use one device's identity
  └─ NotAuthorised        a peer may not use a link; `close_code` is 4401 or 4403
 """
 
@@ -55,14 +56,24 @@ class RequestRefused(RegistryError):
     """A certificate request is not acceptable."""
 
 
+class Cloned(RegistryError):
+    """Two PCs use one device's identity; `evidence` is a clause about the later one."""
+
+    def __init__(self, evidence: str) -> None:
+        super().__init__(f"Two PCs use one identity: {evidence}; enrol the copy anew.")
+        self.evidence = evidence
+
+
 class NotAuthorised(RegistryError):
     """A peer may not use a link.
 
     `close_code` is the websocket close code: 4401 (who this is could not be established) or 4403 (known, but not
-    allowed). `code` is a short reason for programs, `str(error)` the sentence for people.
+    allowed). `code` is a short reason for programs, `str(error)` the sentence for people. `device_id` names the
+    device that was recognised and must have no links (4403).
     """
 
-    def __init__(self, close_code: Literal[4401, 4403], code: str, message: str) -> None:
+    def __init__(self, close_code: Literal[4401, 4403], code: str, message: str, device_id: str = "") -> None:
         super().__init__(message)
+        self.device_id = device_id
         self.close_code: Literal[4401, 4403] = close_code
         self.code = code

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
+import msgspec
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from console.registry.approval import NO_RULE, ApprovalRule
 from console.registry.audit import CONSOLE, Actor, note
 from console.registry.database import Database
 from console.registry.errors import InviteNotUsable, NotFound
@@ -23,6 +25,7 @@ from console.registry.records import Approval, InviteRecord, InviteSecret
 DAY_S = 86_400.0
 ONE_OFF_LIFE_S = DAY_S
 MAX_LIFE_S = 30 * DAY_S
+MAX_TAGS = 32
 
 
 class Invites:
@@ -39,11 +42,22 @@ class Invites:
         life_s: float = ONE_OFF_LIFE_S,
         approve: Approval = "manual",
         hint: str = "",
+        tags: Sequence[str] = (),
+        rule: ApprovalRule = NO_RULE,
         actor: Actor = CONSOLE,
     ) -> InviteSecret:
-        """Make an invite for `max_uses` PCs that ends `life_s` seconds from now (at most 30 days)."""
+        """Make an invite for `max_uses` PCs that ends `life_s` seconds from now (at most 30 days).
+
+        `approve="auto"` lets in every PC that meets `rule`. Without any condition such an invite, used by several
+        PCs, may live a day at most, so that one found later opens nothing. `tags` go to the PCs that use it.
+        """
         if max_uses < 1 or not 0 < life_s <= MAX_LIFE_S:
             raise ValueError("an invite needs at least one use and a life of at most 30 days")
+        if approve == "auto" and max_uses > 1 and not rule.limits and life_s > ONE_OFF_LIFE_S:
+            raise ValueError(
+                "an invite that lets in several PCs without approval may live a day at most; give it a network or a "
+                "name pattern, or let an administrator approve"
+            )
         token_id, secret = secrets.token_bytes(8), secrets.token_bytes(16)
         now_s = self._now()
         with self._database.writing() as session:
@@ -58,11 +72,12 @@ class Invites:
                     created_by=actor.name,
                     expires_s=now_s + life_s,
                     revoked_s=None,
+                    tags=clean_tags(tags),
+                    rule=msgspec.to_builtins(rule),
                 )
             )
-            note(
-                session, now_s, actor, "invite.create", token_id.hex(), uses=max_uses, approve=approve, hint=hint[:200]
-            )
+            detail = {"uses": max_uses, "approve": approve, "hint": hint[:200], "tags": clean_tags(tags)}
+            note(session, now_s, actor, "invite.create", token_id.hex(), **detail, rule=msgspec.to_builtins(rule))
         return InviteSecret(token_id, secret, now_s + life_s)
 
     def secret_sha256(self, token_id: str) -> bytes | None:
@@ -137,4 +152,11 @@ def _invite(row: InviteRow, uses: int) -> InviteRecord:
         created_by=row.created_by,
         expires_s=row.expires_s,
         revoked_s=row.revoked_s,
+        tags=row.tags,
+        rule=msgspec.convert(row.rule, ApprovalRule),
     )
+
+
+def clean_tags(tags: Sequence[str]) -> list[str]:
+    """Return tags without doubles, blanks and excess, sorted."""
+    return sorted({tag.strip()[:64] for tag in tags if tag.strip()})[:MAX_TAGS]

@@ -39,6 +39,8 @@ class InviteRow(Base):
     created_by: Mapped[str] = mapped_column(String(200))
     expires_s: Mapped[float]
     revoked_s: Mapped[float | None]
+    tags: Mapped[list[str]]
+    rule: Mapped[dict[str, Any]]
 
 
 class InviteUseRow(Base):
@@ -53,7 +55,10 @@ class InviteUseRow(Base):
 
 
 class DeviceRow(Base):
-    """A PC, bound to one public key."""
+    """A PC, bound to one public key; `next_spki_sha256` is a renewed key that was certified and not yet used.
+
+    `mark` is what the PC was last known to remember of its sessions, `next_mark` what it was told since.
+    """
 
     __tablename__ = "devices"
 
@@ -71,10 +76,15 @@ class DeviceRow(Base):
     created_s: Mapped[float]
     approved_s: Mapped[float | None]
     seen_s: Mapped[float | None]
+    tags: Mapped[list[str]]
+    machine_sha256: Mapped[str] = mapped_column(String(64))
+    next_spki_sha256: Mapped[str | None] = mapped_column(String(64), unique=True)
+    mark: Mapped[str] = mapped_column(String(64))
+    next_mark: Mapped[str] = mapped_column(String(64))
 
 
 class CertificateRow(Base):
-    """A certificate the authority has issued to a device."""
+    """A certificate the authority has issued to a device. From `retired_s` on its key is a former one."""
 
     __tablename__ = "certificates"
 
@@ -83,6 +93,8 @@ class CertificateRow(Base):
     pem: Mapped[bytes] = mapped_column(LargeBinary)
     issued_s: Mapped[float]
     not_after_s: Mapped[float]
+    spki_sha256: Mapped[str] = mapped_column(String(64), index=True)
+    retired_s: Mapped[float | None]
 
 
 class ApiKeyRow(Base):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from agent.link.identity import DeviceId
+from console.registry.approval import NO_RULE, ApprovalRule
 
 DeviceState = Literal["pending", "active", "suspended", "expired", "evicted", "banned", "retired"]
 Approval = Literal["auto", "manual"]
@@ -18,7 +19,7 @@ class DeviceRecord(msgspec.Struct, frozen=True):
     """A PC of the fleet. The id is random and stays; the certificate may change; the key is what proves it.
 
     `device_code` is what the employee sees on the PC. `reason` explains states other than active. `generation`
-    counts issued certificates.
+    counts issued certificates. `machine_sha256` is a hint which records may be of one machine, and proves nothing.
     """
 
     device_id: DeviceId
@@ -34,6 +35,8 @@ class DeviceRecord(msgspec.Struct, frozen=True):
     created_s: float
     approved_s: float | None
     seen_s: float | None
+    tags: list[str] = []
+    machine_sha256: str = ""
 
 
 class InviteRecord(msgspec.Struct, frozen=True):
@@ -48,6 +51,8 @@ class InviteRecord(msgspec.Struct, frozen=True):
     created_by: str
     expires_s: float
     revoked_s: float | None
+    tags: list[str] = []
+    rule: ApprovalRule = NO_RULE
 
 
 class InviteSecret(msgspec.Struct, frozen=True):
@@ -62,13 +67,14 @@ class InviteSecret(msgspec.Struct, frozen=True):
 
 
 class CertificateRecord(msgspec.Struct, frozen=True):
-    """A certificate issued to a device."""
+    """A certificate issued to a device, for the key with this hash (hex SHA-256 of its SPKI)."""
 
     serial: str
     device_id: DeviceId
     pem: bytes
     issued_s: float
     not_after_s: float
+    spki_sha256: str
 
 
 class ApiKey(msgspec.Struct, frozen=True):

@@ -16,10 +16,12 @@ from typing import Self
 
 from console.registry.audit import Audit
 from console.registry.database import Database
+from console.registry.device_keys import DeviceKeys
 from console.registry.devices import Devices
 from console.registry.invites import Invites
 from console.registry.keys import ApiKeys
 from console.registry.libraries import Deployments, Libraries
+from console.registry.marks import Marks
 
 
 class Registry:
@@ -29,6 +31,8 @@ class Registry:
         self._database = database
         self.audit = Audit(database, now)
         self.devices = Devices(database, now)
+        self.device_keys = DeviceKeys(database, now)
+        self.marks = Marks(database, now)
         self.invites = Invites(database, now)
         self.keys = ApiKeys(database, now)
         self.libraries = Libraries(database, now)

@@ -34,7 +34,7 @@ from agent.link.enrol_messages import (
     encode_enrol,
     submission_mac,
 )
-from agent.link.enrolment import EnrolState, diagnose
+from agent.link.enrolment import EnrolState
 from agent.link.errors import (
     ClockWrong,
     ConsoleUnreachable,
@@ -50,6 +50,8 @@ from agent.link.identity import Identity, client_context, load_identity, server_
 from agent.link.invite import Invite
 from agent.link.keystore import Keystore
 from agent.link.messages import ENROL_PATH
+from agent.link.renewal import diagnose
+from console.fleet.admission import Admission
 from console.fleet.enrol import EnrolHandler
 from console.fleet.ratelimit import RateLimiter
 from console.registry.authority import Authority
@@ -323,7 +325,7 @@ async def test_a_web_server_in_place_of_the_console_is_recognised(door: Door, tm
 
 async def test_tls_inspection_is_named(door: Door, tmp_path: Path) -> None:
     inspector = Authority.open(tmp_path / "inspector", KEYS, fleet_name="Proxy Corp")
-    handler = EnrolHandler(door.registry, door.authority)
+    handler = EnrolHandler(Admission(door.registry, door.authority))
     async with serve(handler.handle, "127.0.0.1", 0, ssl=inspector.server_context()) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         with pytest.raises(TlsInspected, match="Proxy Corp"):
@@ -437,7 +439,7 @@ async def test_a_submission_meant_for_another_console_is_refused(door: Door, tmp
 
 
 async def test_a_source_that_connects_too_often_is_told_to_wait(door: Door) -> None:
-    handler = EnrolHandler(door.registry, door.authority, limiter=RateLimiter(burst=1, per_s=0.001))
+    handler = EnrolHandler(Admission(door.registry, door.authority), limiter=RateLimiter(burst=1, per_s=0.001))
     async with serve(handler.handle, "127.0.0.1", 0, ssl=door.authority.server_context()) as server:
         door.url = f"wss://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
         async with open_connection(door) as connection:

@@ -310,7 +310,7 @@ async def test_stopping_in_the_middle_of_a_load_leaves_no_child(
 
 
 async def test_a_second_agent_with_the_same_identity_ends_the_first(fleet: Fleet, agent: Agent) -> None:
-    identity = agent.service._identity
+    identity = agent.service._membership.identity
     copy = await join(fleet, identity)
     with pytest.raises(DuplicateSession, match="identity"):
         await agent.task

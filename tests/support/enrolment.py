@@ -18,6 +18,7 @@ from agent.link.identity import Identity, client_context
 from agent.link.invite import Invite
 from agent.link.keystore import Keystore
 from agent.link.messages import ENROL_PATH
+from console.fleet.admission import Admission
 from console.fleet.enrol import EnrolHandler
 from console.registry.access import authorise, peer_certificate
 from console.registry.authority import Authority
@@ -83,7 +84,7 @@ async def open_door(folder: Path, *, clock: Callable[[], float], name: str = "Te
     authority = Authority.open(folder / "authority", Keystore.files_only("test"), fleet_name=name, now=clock)
     with Registry.open(folder / "registry.sqlite3", now=clock) as registry:
         door = Door(registry, authority, clock)
-        handler = _CuttingHandler(registry, authority, now=clock, poll_s=0.02)
+        handler = _CuttingHandler(Admission(registry, authority, now=clock, poll_s=0.02))
         handler.door = door
 
         async def route(websocket: ServerConnection) -> None:

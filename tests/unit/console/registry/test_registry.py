@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from agent.link.identity import DeviceId
@@ -108,23 +109,28 @@ def test_a_registry_is_copied_before_it_is_upgraded(
     path = tmp_path / "r.sqlite3"
     with Registry.open(path, now=clock) as registry:
         device = make_device(registry)
-    migrations = copy_migrations_with_a_second_one(tmp_path / "migrations")
+    migrations = copy_migrations_with_one_more(tmp_path / "migrations")
     monkeypatch.setattr("console.registry.database._MIGRATIONS", migrations)
     Registry.open(path, now=clock).close()
-    (copy,) = tmp_path.glob("r.sqlite3.r0001.*.bak")
+    (copy,) = tmp_path.glob(f"r.sqlite3.{newest_revision()}.*.bak")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT device_id FROM devices").fetchone() == (device.device_id,)
         assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'later'").fetchone() is None
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("r0002",)
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("r9000",)
 
 
-def copy_migrations_with_a_second_one(target: Path) -> Path:
+def newest_revision() -> str:
+    return str(ScriptDirectory(str(_MIGRATIONS)).get_current_head())
+
+
+def copy_migrations_with_one_more(target: Path) -> Path:
     shutil.copytree(_MIGRATIONS, target, ignore=shutil.ignore_patterns("__pycache__"))
-    second = 'import sqlalchemy as sa\nfrom alembic import op\nrevision = "r0002"\ndown_revision = "r0001"\n'
-    second += 'def upgrade():\n    op.create_table("later", sa.Column("id", sa.Integer(), primary_key=True))\n'
-    (target / "versions" / "r0002_second.py").write_text(second)
+    more = "import sqlalchemy as sa\nfrom alembic import op\nrevision = 'r9000'\n"
+    more += f"down_revision = {newest_revision()!r}\n"
+    more += 'def upgrade():\n    op.create_table("later", sa.Column("id", sa.Integer(), primary_key=True))\n'
+    (target / "versions" / "r9000_later.py").write_text(more)
     return target
 
 
@@ -266,10 +272,10 @@ def test_a_banned_device_never_returns(registry: Registry) -> None:
 
 def test_a_request_nobody_approves_ends_after_a_week(registry: Registry, clock: Clock) -> None:
     device = registry.devices.add_pending(make_request(registry))
-    registry.devices.expire_pending()
+    registry.devices.expire()
     assert registry.devices.list("pending")
     clock.now_s += PENDING_LIFE_S + 1
-    registry.devices.expire_pending()
+    registry.devices.expire()
     found = registry.devices.find(device.device_id)
     assert found is not None
     assert (found.state, found.reason) == ("evicted", "Nobody approved the request within 7 days.")
@@ -301,11 +307,11 @@ def test_being_seen_updates_what_a_device_says_about_itself(registry: Registry, 
 
 def test_the_newest_certificate_counts(registry: Registry) -> None:
     device = make_device(registry)
-    assert registry.devices.newest_certificate(device.device_id) is None
+    assert registry.device_keys.newest_certificate(device.device_id) is None
     for number in (1, 2):
-        record = CertificateRecord(f"{number}", device.device_id, b"pem", 1000.0 + number, 2000.0)
-        registry.devices.add_certificate(record)
-    assert registry.devices.newest_certificate(device.device_id) == record
+        record = CertificateRecord(f"{number}", device.device_id, b"pem", 1000.0 + number, 2000.0, "ab" * 32)
+        registry.device_keys.add_certificate(record)
+    assert registry.device_keys.newest_certificate(device.device_id) == record
     found = registry.devices.find(device.device_id)
     assert found is not None
     assert found.generation == 2
@@ -315,7 +321,7 @@ def test_changes_to_unknown_records_say_so(registry: Registry) -> None:
     unknown = DeviceId("0" * 16)
     for change in (
         lambda: registry.devices.approve(unknown),
-        lambda: registry.devices.request_of(unknown),
+        lambda: registry.device_keys.request_of(unknown),
         lambda: registry.invites.revoke("00"),
         lambda: registry.keys.revoke("00"),
         lambda: registry.libraries.remove("00"),

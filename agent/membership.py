@@ -1,0 +1,94 @@
+"""This PC's membership while the agent runs: its identity, kept renewed, its mark, and why the console refuses it.
+
+`AgentService` dials with what this holds. Event loop only; files and keyring are touched in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from agent.link.channel import Dialler
+from agent.link.closing import LinkDown, NotApproved, NotRecognised
+from agent.link.errors import EnrolmentError, LinkError
+from agent.link.identity import Identity, client_context
+from agent.link.keystore import Keystore
+from agent.link.mark import keep_mark, read_mark
+from agent.link.renewal import diagnose, renew
+
+log = logging.getLogger(__name__)
+
+NOT_APPROVED_CODES = frozenset({"pending", "suspended", "expired", "evicted", "banned", "retired"})
+LONGEST_LOOK_S = 6 * 3600.0
+"""A clock may jump and a PC may sleep: when the next renewal is due is looked at again at least this often."""
+RETRY_S = 15 * 60.0
+
+
+class Membership:
+    """One identity over the agent's life, and the dialler that shows it. `now` is Unix time. Reads files when made."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        keystore: Keystore | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.identity = identity
+        self._keystore = keystore or Keystore("agent")
+        self._now = now
+        self._console_ahead_s = 0.0
+        tls = client_context(identity)
+        self.dialler = Dialler(identity.urls, tls, identity.server_hostname, self.why_refused)
+
+    def take_console_time(self, console_now_s: float) -> None:
+        """Measure lifetimes by the console's clock from now on: this PC's may be wrong."""
+        self._console_ahead_s = console_now_s - self._now()
+
+    @property
+    def due_in_s(self) -> float:
+        """Seconds until the certificate should be renewed; 0 or less: now."""
+        return self.identity.renew_after_s - self._now() - self._console_ahead_s
+
+    async def renew_if_due(self) -> LinkError | None:
+        """Renew the certificate if it is time; returns why that failed. The identity stays as it was then."""
+        if self.due_in_s > 0:
+            return None
+        try:
+            renewed = await renew(self.identity, self._keystore)
+            context = await asyncio.to_thread(client_context, renewed)
+        except LinkError as error:
+            log.info("The certificate of this PC is not renewed yet: %s", error)
+            return error
+        self.identity = renewed
+        self.dialler.use(context)
+        return None
+
+    async def keep_renewed(self) -> None:
+        """Renew whenever it is time, until cancelled."""
+        while True:
+            await asyncio.sleep(min(max(self.due_in_s, 1.0), LONGEST_LOOK_S))
+            if await self.renew_if_due() is not None:
+                await asyncio.sleep(RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+
+    async def mark(self) -> str:
+        """Return the mark to show at the next session."""
+        return await asyncio.to_thread(read_mark, self.identity.folder)
+
+    async def keep(self, mark: str) -> bool:
+        """Save a session's mark; False if it could not be."""
+        return bool(mark) and await asyncio.to_thread(keep_mark, self.identity.folder, mark)
+
+    async def why_refused(self) -> LinkDown | None:
+        """Ask over the link that needs no certificate why we are refused; None if the console sees no reason."""
+        try:
+            told = await diagnose(self.identity)
+        except EnrolmentError:
+            return None
+        if told.code == "ok":
+            return None
+        kind = NotApproved if told.code in NOT_APPROVED_CODES else NotRecognised
+        return kind(told.message, told.code)
