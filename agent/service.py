@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from agent.devices import find_devices, introduce, memory_budget_bytes
+from agent.direct import DirectSetup
 from agent.link.channel import Backoff
 from agent.link.closing import DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
 from agent.link.fetch import Fetcher
@@ -24,11 +25,11 @@ from agent.link.identity import Identity
 from agent.link.keystore import Keystore
 from agent.link.messages import BULK_PATH, Hello, MarkKept
 from agent.link.store import Store
+from agent.loading import StageLoader, StartChild
 from agent.membership import Membership
 from agent.session import Session
 from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
-from agent.stages import StageLoader, StartChild
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class AgentService:
         self._dialler = self._membership.dialler
         fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH))
         self._loader = StageLoader(self._store, fetcher, settings, start_child)
+        self._direct = DirectSetup(lambda: self._membership.identity, settings)
         self._session: Session | None = None
         self._state = AgentState("starting", os.getpid(), 0.0, device_id=identity.device_id)
 
@@ -99,7 +101,9 @@ class AgentService:
         await self._membership.renew_if_due()
         hello = await asyncio.to_thread(self._hello, await self._membership.mark())
         async with self._stoppable() as stopped:
-            opening = asyncio.create_task(Session.open(self._dialler, hello, self._loader, self._on_change))
+            opening = asyncio.create_task(
+                Session.open(self._dialler, hello, self._loader, self._on_change, self._direct)
+            )
             await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
                 opening.cancel()

@@ -14,12 +14,15 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from agent.devices import memory_free_bytes
+from agent.direct import DirectLinks, DirectSetup
 from agent.link.channel import Dialler, link_error
 from agent.link.closing import CloseCode, FrameRefused, LinkCut, LinkDown, LinkStalled, close_reason
 from agent.link.frames import FrameError
 from agent.link.messages import (
     CONTROL_PATH,
     DATA_PATH,
+    CutDirect,
+    DirectRoute,
     FromAgent,
     Goodbye,
     Heartbeat,
@@ -32,8 +35,9 @@ from agent.link.messages import (
     encode_message,
 )
 from agent.link.sockets import Unsendable, post
+from agent.loading import StageLoader
 from agent.settings import LoadedStage
-from agent.stages import StageLoader, Stages
+from agent.stages import Stages
 
 log = logging.getLogger(__name__)
 
@@ -52,15 +56,31 @@ class Session:
         welcome: Welcome,
         loader: StageLoader,
         on_change: Callable[[], None],
+        *,
+        direct: DirectSetup,
     ) -> None:
         self._control = control
         self._data = data
         self._welcome = welcome
         self._broken: LinkDown | None = None
-        self._stages = Stages(loader, self._say, self._send_frame, on_change)
+        host = control.local_address[0]
+        self._stages = Stages(
+            loader,
+            self._say,
+            self._send_frame,
+            on_change,
+            lambda find: DirectLinks(direct, welcome, host, find, self._say),
+        )
 
     @classmethod
-    async def open(cls, dialler: Dialler, hello: Hello, loader: StageLoader, on_change: Callable[[], None]) -> Session:
+    async def open(
+        cls,
+        dialler: Dialler,
+        hello: Hello,
+        loader: StageLoader,
+        on_change: Callable[[], None],
+        direct: DirectSetup,
+    ) -> Session:
         """Dial both links and introduce this PC. Raises LinkDown; nothing stays open then."""
         control = await dialler.dial(CONTROL_PATH)
         try:
@@ -74,7 +94,7 @@ class Session:
         except BaseException:
             await control.close()
             raise
-        return cls(control, data, welcome, loader, on_change)
+        return cls(control, data, welcome, loader, on_change, direct=direct)
 
     @property
     def welcome(self) -> Welcome:
@@ -126,6 +146,8 @@ class Session:
                 self._stages.load(message)
             elif isinstance(message, UnloadStage):
                 self._stages.unload(message.pipeline)
+            elif isinstance(message, DirectRoute | CutDirect):
+                self._stages.route(message)
             elif isinstance(message, Goodbye):
                 log.info("The console says goodbye: %s", message.message)
             else:
@@ -134,7 +156,9 @@ class Session:
     async def _read_data(self) -> None:
         receive, take = self._data.recv, self._stages.take
         while True:
-            await take(await receive(decode=False))
+            full = take(await receive(decode=False))
+            if full is not None:
+                await full
 
     async def _beat(self) -> None:
         while True:

@@ -32,6 +32,10 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_mb: int = 0
     threads: int = 0
     cores: list[int] = []
+    direct_links: bool = True
+    """Whether this PC may be reached by the PC before it, and reach the one after it, if the console asks for it."""
+    direct_ports: tuple[int, int] = (8470, 8479)
+    """First and last port to listen on, while a stage is served that may be reached directly; (0, 0): any free one."""
 
 
 class LoadedStage(msgspec.Struct, frozen=True):
@@ -87,6 +91,9 @@ def _check(settings: AgentSettings, path: Path) -> None:
     cores = os.cpu_count() or 1
     if settings.memory_mb < 0 or settings.threads < 0:
         raise SettingsError(f"memory_mb and threads must not be negative; correct {path} or the options.")
+    first, last = settings.direct_ports
+    if not 0 <= first <= last <= 65535:
+        raise SettingsError(f"direct_ports must be two ports, the lower one first; correct {path}.")
     if any(not 0 <= core < cores for core in settings.cores):
         raise SettingsError(f"cores must lie between 0 and {cores - 1} on this PC; correct {path} or the options.")
 

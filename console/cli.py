@@ -77,6 +77,12 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--advertise", action="append", default=[], metavar="URL", help="wss:// address for invites; may be repeated"
     )
     serve.add_argument("--database", default="", metavar="URL", help="a SQLAlchemy URL instead of SQLite in --data")
+    serve.add_argument(
+        "--direct-links",
+        choices=("on", "off"),
+        default="off",
+        help="let PCs that share a model talk to each other directly; their firewalls must allow it (default: off)",
+    )
     serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
 
@@ -137,6 +143,7 @@ def _serve(options: argparse.Namespace) -> int:
         agents_port=options.agents_port,
         advertise=options.advertise,
         database=options.database,
+        direct_links=options.direct_links == "on",
     )
     return serve(settings, log_level=options.log_level, json_output=options.json)
 

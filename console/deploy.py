@@ -94,7 +94,7 @@ class Deployments:
 
     def views(self) -> list[wire.PipelineView]:
         """Describe every deployment."""
-        return [entry.view() for entry in self._entries.values()]
+        return [entry.view(self._hub.stage_links(entry.plan.pipeline)) for entry in self._entries.values()]
 
     async def probe(self, max_age_s: float, wait_s: float) -> list[wire.PipelineView]:
         """Describe every deployment after making sure that each probe is at most `max_age_s` old."""

@@ -10,6 +10,7 @@ import msgspec
 from agent.stage.types import PipelineId
 from console.api.admin import types as wire
 from console.errors import DeployError, DeployFailed
+from console.fleet.direct import StageLink
 from console.libraries import LoadedLibrary
 from console.rollout import LivePipeline
 
@@ -70,8 +71,8 @@ class Entry:
         stages = self.live.plan.stages if self.live is not None else []
         return next((stage.name for stage in stages if stage.device_id == device_id), "")
 
-    def view(self) -> wire.PipelineView:
-        """Describe it for windows and scripts."""
+    def view(self, links: list[StageLink]) -> wire.PipelineView:
+        """Describe it for windows and scripts; `links` is how steps reach its stages now."""
         view = wire.PipelineView(
             self.model, self.state, self.message, self.epoch, wire.Probe(message=self.message), self.request
         )
@@ -84,6 +85,7 @@ class Entry:
             view,
             probe=wire.Probe(fresh, age_s, self.live.probe_ms, status.reason or ("" if fresh else "No fresh token.")),
             stages=status.stages,
+            links=links,
             tokens_per_second=status.tokens_per_second,
             overhead_ms=status.overhead_ms_per_hop,
             running=status.streams_running,

@@ -80,6 +80,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     keyring: bool = True
     """Whether the passphrase of the authority's key may go to the system's keyring."""
     fleet_name: str = "Fallow"
+    direct_links: bool = False
+    """Whether PCs that serve a stage may listen for the PC before them; else everything goes through this one."""
 
 
 class ConsoleService:
@@ -159,6 +161,7 @@ class ConsoleService:
             enrol=EnrolHandler(Admission(self._registry, authority, expel=self._expel)).handle,
             bulk=distribution.serve,
             clones=CloneWatch(self._registry),
+            direct_links=settings.direct_links,
         )
         self._deployments = Deployments(self._registry, self._hub, shelf)
         agents_port = await self._open_agents_port(authority)

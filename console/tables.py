@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from console.api.admin import types as wire
+from console.fleet.direct import StageLink
 from console.registry.records import ApiKey
 
 PROSE = frozenset({"note", "problem", "folder"})
@@ -110,11 +111,12 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
                 "yes" if stage.fused else "no",
                 f"{stage.ms_per_token:.2f}",
                 f"{stage.ms_per_step:.2f}",
+                link_text(link),
             )
-            for stage in view.stages
+            for stage, link in zip(view.stages, view.links, strict=False)
         ]
         if rows:
-            yield table(("layers", "PC", "engine", "fused", "ms/token", "ms/step"), rows)
+            yield table(("layers", "PC", "engine", "fused", "ms/token", "ms/step", "reached"), rows)
         yield from (f"Layers {stage.first}-{stage.last - 1}: {stage.note}" for stage in view.stages if stage.note)
         yield (
             f"{view.tokens_per_second:.1f} tokens/s, {view.overhead_ms:.2f} ms overhead per step, "
@@ -124,6 +126,13 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
             yield "Answers by how they ended: " + ", ".join(f"{count} {name}" for name, count in view.endings.items())
         if view.pace:
             yield view.pace
+
+
+def link_text(link: StageLink) -> str:
+    """Say how steps reach a stage, and why not directly."""
+    if link.way == "direct":
+        return f"directly ({link.round_trip_ms:.1f} ms probe)"
+    return f"by {link.way}" + (f": {link.reason}" if link.reason else "")
 
 
 class DeployView:

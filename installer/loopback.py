@@ -71,8 +71,10 @@ class LoopbackFleet:
         say: Callable[[str], None] = lambda line: None,
         *,
         route: Route | None = None,
+        direct_links: bool = False,
     ) -> None:
         self._root, self._settings, self._say, self._route = root, list(agents), say, route
+        self._direct_links = direct_links
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._admin: AdminClient | None = None
         self._api_url = ""
@@ -215,7 +217,8 @@ class LoopbackFleet:
 
     def _start_console(self) -> None:
         folder = self.console_folder
-        self._spawn("console", ["console", "serve", "--data", str(folder), "--agents-port", "0", "--api-port", "0"])
+        command = ["console", "serve", "--data", str(folder), "--agents-port", "0", "--api-port", "0"]
+        self._spawn("console", [*command, "--direct-links", "on" if self._direct_links else "off"])
         deadline = time.monotonic() + START_S
         while True:
             try:

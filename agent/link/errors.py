@@ -1,4 +1,4 @@
-"""Errors of invites, identities and enrolment.
+"""Errors of invites, identities, enrolment and route tickets.
 
 `str(error)` is one sentence that says what happened and what to do. No secret is ever part of it.
 
@@ -14,6 +14,7 @@ LinkError
  │   ├─ IdentityUnreadable    its files are damaged, or the passphrase does not open the key
  │   ├─ IdentityCopied        it was made on another PC or by another user
  │   └─ KeyLocked             the keyring does not give out the passphrase now
+ ├─ TicketRefused             a route ticket does not allow a direct link
  └─ EnrolmentError            enrolling did not succeed
      ├─ ConsoleUnreachable    none of the invite's addresses answers
      ├─ PinMismatch           something answers that is not the invite's fleet
@@ -78,6 +79,14 @@ class IdentityCopied(IdentityError):
 
 class KeyLocked(IdentityError):
     """The keyring does not give out the passphrase now; trying again later may work."""
+
+
+class TicketRefused(LinkError):
+    """A route ticket does not allow a direct link; `code` is a short reason for programs."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class EnrolmentError(LinkError):

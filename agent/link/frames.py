@@ -68,6 +68,10 @@ class FrameType(enum.IntEnum):
     """Agent -> console on a bulk link: the table is a Fetch."""
     CHUNK = 6
     """Console -> agent on a bulk link: a piece of a file (u8 [n])."""
+    TICKET = 7
+    """Agent -> agent, first on a direct link and again before it expires: the table is a route ticket."""
+    TAKEN = 8
+    """Agent -> agent on a direct link, from the receiver: it has taken every step up to `step`, on whatever way."""
 
 
 class DType(enum.IntEnum):

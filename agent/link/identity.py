@@ -59,6 +59,11 @@ def device_uri(fleet_id: str, device_id: DeviceId) -> str:
     return f"spiffe://{fleet_id}/device/{device_id}"
 
 
+def device_hostname(fleet_id: str, device_id: DeviceId) -> str:
+    """The host name in a device's certificate: whom a peer that dials it expects, whatever its address."""
+    return f"{device_id}.dev.{fleet_id}.invalid"
+
+
 def spki_sha256(key: ec.EllipticCurvePublicKey) -> bytes:
     """SHA-256 of a public key (SubjectPublicKeyInfo, DER): what pins and registry records compare."""
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).digest()
@@ -341,12 +346,32 @@ def client_context(identity: Identity) -> ssl.SSLContext:
     identity, not per connection.
     """
     context = server_verifying_context(identity.authorities_pem)
+    _show(identity, context)
+    return context
+
+
+def peer_server_context(identity: Identity) -> ssl.SSLContext:
+    """TLS for agents that dial this one: TLS 1.3, both sides verified, only the fleet's own authorities.
+
+    Which device dials is not checked here: compare its certificate's URI with the route ticket. Raises
+    IdentityUnreadable. Reads files, like `client_context`, whose context the dialling agent uses.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
+    context.num_tickets = 0  # a resumed session would outlive a certificate
+    context.load_verify_locations(cadata=identity.authorities_pem.decode("ascii"))
+    _show(identity, context)
+    return context
+
+
+def _show(identity: Identity, context: ssl.SSLContext) -> None:
     stem = identity.folder / identity.record.stem
     try:
         context.load_cert_chain(f"{stem}.crt.pem", f"{stem}.pem", password=lambda: identity.passphrase.value)
     except (ssl.SSLError, OSError):
         raise IdentityUnreadable(f"Key and certificate in {identity.folder} do not open; {_AGAIN}.") from None
-    return context
 
 
 def server_verifying_context(authorities_pem: bytes) -> ssl.SSLContext:

@@ -57,6 +57,8 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     heartbeat_s: float
     mark: str = ""
     """Save this, say MarkKept, and show it in the next Hello: two PCs with copies of one folder cannot both."""
+    route_key: bytes = b""
+    """Public half of the key that signs this console's route tickets (Ed25519); empty: direct links are off."""
 
 
 class MarkKept(msgspec.Struct, frozen=True, tag=True):
@@ -91,12 +93,46 @@ class LoadStage(msgspec.Struct, frozen=True, tag=True):
     cache: CacheChoice = "auto"
     kv_bytes: int = 0
     """Memory for the cache; 0: as much as `streams` of `context_tokens` take."""
+    direct: bool = False
+    """Whether this PC may listen for the stage before it, while it serves this one."""
 
 
 class UnloadStage(msgspec.Struct, frozen=True, tag=True):
     """Console -> agent: end this pipeline's stage and free its memory."""
 
     pipeline: PipelineId
+
+
+class DirectRoute(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: send the STEP frames for `stage` straight to `device_id`, if it can be reached.
+
+    Said again with a fresh `ticket` before the old one expires. `addresses` are `host:port`, the likeliest first.
+    """
+
+    pipeline: PipelineId
+    epoch: Epoch
+    stage: int
+    """The receiver's."""
+    device_id: str
+    addresses: list[str]
+    ticket: bytes
+
+
+class CutDirect(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: close this pipeline's direct links at once, in and out; the relay carries its frames."""
+
+    pipeline: PipelineId
+
+
+class DirectState(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console, from the sender: whether its direct link to `stage` is up, and why not."""
+
+    pipeline: PipelineId
+    epoch: Epoch
+    stage: int
+    up: bool
+    reason: str = ""
+    round_trip_ms: float = 0.0
 
 
 class StageProgress(msgspec.Struct, frozen=True, tag=True):
@@ -117,6 +153,8 @@ class StageReady(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
     stage: int
     report: StageReport
+    addresses: list[str] = []
+    """Where this PC listens for the stage before it (`host:port`); empty: nowhere, use the relay."""
 
 
 class StageFailed(msgspec.Struct, frozen=True, tag=True):
@@ -139,8 +177,8 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-FromAgent = Hello | MarkKept | Heartbeat | StageProgress | StageReady | StageFailed | Goodbye
-FromConsole = Welcome | LoadStage | UnloadStage | Goodbye
+FromAgent = Hello | MarkKept | Heartbeat | StageProgress | StageReady | StageFailed | DirectState | Goodbye
+FromConsole = Welcome | LoadStage | UnloadStage | DirectRoute | CutDirect | Goodbye
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent = msgspec.msgpack.Decoder(FromAgent)

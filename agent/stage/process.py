@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from agent.link.frames import HEADER, Frame, FrameError, FrameType, decode, peek_size
+from agent.link.cutter import FrameCutter
+from agent.link.frames import Frame, FrameError, FrameType, decode
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.pipes import encode_spec, widen
 from agent.stage.types import Nack, StageReport, StageSpec
@@ -39,11 +40,10 @@ class _Pipes(asyncio.SubprocessProtocol):
     """Cuts the child's output into frames as it arrives: no task switch between the pipe and the callback."""
 
     def __init__(self) -> None:
-        self.on_frame: OnFrame = lambda _: None
+        self.frames = FrameCutter(lambda _: None)
         self.stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.broken = ""
-        self._buffer = bytearray()
         self._stderr_rest = b""
         self._writable = asyncio.Event()
         self._writable.set()
@@ -57,24 +57,10 @@ class _Pipes(asyncio.SubprocessProtocol):
             self._keep_stderr(raw)
             return
         try:
-            self._cut(raw)
+            self.frames.feed(raw)
         except FrameError as error:
             self.broken = f"The stage's child process wrote bytes that are not a frame: {error}"
             self.kill()
-
-    def _cut(self, data: bytes) -> None:
-        # The usual case is one whole frame in one read: hand it on without copying it through the buffer.
-        if not self._buffer and len(data) >= HEADER.size and peek_size(data) == len(data):
-            self.on_frame(data)
-            return
-        self._buffer += data
-        while len(self._buffer) >= HEADER.size:
-            size = peek_size(memoryview(self._buffer)[: HEADER.size].toreadonly())
-            if len(self._buffer) < size:
-                return
-            frame = bytes(self._buffer[:size])
-            del self._buffer[:size]
-            self.on_frame(frame)
 
     def _keep_stderr(self, data: bytes) -> None:
         *lines, self._stderr_rest = (self._stderr_rest + data).split(b"\n")
@@ -102,6 +88,10 @@ class _Pipes(asyncio.SubprocessProtocol):
 
     def resume_writing(self) -> None:
         self._writable.set()
+
+    @property
+    def is_writable(self) -> bool:
+        return self._writable.is_set()
 
     async def writable(self) -> None:
         await self._writable.wait()
@@ -144,7 +134,7 @@ class StageProcess:
         except BaseException:
             await _end(pipes)
             raise
-        pipes.on_frame = on_frame
+        pipes.frames.on_frame = on_frame
         return cls(pipes, spec, report, on_exit)
 
     @property
@@ -157,13 +147,21 @@ class StageProcess:
         """Whether the child can still answer."""
         return not self._closing and not self._pipes.ended.done()
 
-    async def send(self, frame: bytes) -> None:
-        """Pass one whole frame to the stage; waits only when the pipe is full. Raises StageGone."""
+    def write(self, frame: bytes) -> bool:
+        """Pass one whole frame to the stage; False: the pipe is full, await `writable`. Raises StageGone."""
         if not self.running:
             raise StageGone("The stage's child process has ended; load the stage again.")
-        stdin = _stdin(self._pipes)
-        stdin.write(frame)
+        _stdin(self._pipes).write(frame)
+        return self._pipes.is_writable
+
+    async def writable(self) -> None:
+        """Wait until the pipe takes frames again, or the child has ended."""
         await self._pipes.writable()
+
+    async def send(self, frame: bytes) -> None:
+        """Pass one whole frame to the stage; waits only when the pipe is full. Raises StageGone."""
+        if not self.write(frame):
+            await self.writable()
 
     async def close(self) -> None:
         """End the child within two seconds, by force if needed. Safe to call again, and to cancel."""
@@ -202,7 +200,7 @@ async def _spawn() -> _Pipes:
 
 async def _await_report(pipes: _Pipes, spec: StageSpec, timeout_s: float) -> StageReport:
     first: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    pipes.on_frame = lambda data: None if first.done() else first.set_result(data)
+    pipes.frames.on_frame = lambda data: None if first.done() else first.set_result(data)
     _stdin(pipes).write(encode_spec(spec))
     either: set[asyncio.Future[Any]] = {first, pipes.ended}
     await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 
+import msgspec
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -27,6 +28,8 @@ from agent.link.messages import (
     DATA_PATH,
     ENROL_PATH,
     PROTOCOL,
+    DirectState,
+    FromConsole,
     Goodbye,
     Heartbeat,
     Hello,
@@ -34,16 +37,18 @@ from agent.link.messages import (
     MarkKept,
     MessageError,
     StageFailed,
+    StageReady,
     UnloadStage,
     Welcome,
     decode_from_agent,
     encode_message,
 )
 from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS, Unsendable, post, tune
-from agent.stage.types import PipelineId, StageReport
+from agent.stage.types import Epoch, PipelineId, StageReport
 from console.fleet.clones import CloneWatch
+from console.fleet.direct import DirectLinks, StageLink
 from console.fleet.errors import StageLoadFailed
-from console.fleet.events import AgentView, StageDied
+from console.fleet.events import AgentLost, AgentView, FleetEvent, StageDied
 from console.fleet.relay import OnFrame, Relay
 from console.fleet.session import OnProgress, Session
 from console.fleet.sessions import Listener, Sessions
@@ -82,6 +87,7 @@ class Hub:
         clones: CloneWatch | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
+        direct_links: bool = False,
     ) -> None:
         self._authorise = authorise
         self._enrol = enrol
@@ -90,9 +96,11 @@ class Hub:
         self._heartbeat_s = heartbeat_s
         self._sessions = Sessions(heartbeat_s)
         self._relay = Relay(self._sessions.data_link, self._sessions.lose_stalled, max_unsent_bytes)
+        self._direct = DirectLinks(self._say_to, allowed=direct_links)
+        self._sessions.subscribe(self._on_fleet_event)
         self._bulk_links: dict[str, set[ServerConnection]] = {}
         self._server: Server | None = None
-        self._watcher: asyncio.Task[None] | None = None
+        self._workers: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; return the port (useful with port 0). Raises OSError when it is taken."""
@@ -105,7 +113,8 @@ class Hub:
             logger=_websockets_log,
             **SERVER_SETTINGS,
         )
-        self._watcher = asyncio.create_task(self._sessions.watch(), name="hub-watch")
+        works = {"watch": self._sessions.watch(), "tickets": self._direct.renew_for_ever()}
+        self._workers = [asyncio.create_task(work, name=f"hub-{name}") for name, work in works.items()]
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -117,11 +126,11 @@ class Hub:
             self._sessions.lose(session, "the console stops", CloseCode.DRAINING, "draining")
         self._server.close(code=CloseCode.DRAINING, reason=close_reason("draining", "The console is restarting."))
         await self._server.wait_closed()
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
         await self._sessions.closed()
-        self._server = self._watcher = None
+        self._server = None
 
     # What the console asks of the fleet
 
@@ -148,6 +157,7 @@ class Hub:
         session = self._sessions.find(device_id)
         if session is None or session.data is None:
             raise StageLoadFailed("gone", "it is not connected; switch it on or plan without it.", device_id)
+        request = msgspec.structs.replace(request, direct=self._direct.allowed)
         now = asyncio.get_running_loop().time
         load = session.begin_load(request, on_progress, now())
         self._sessions.say(session, request)
@@ -193,10 +203,16 @@ class Hub:
     def set_route(self, pipeline: int, epoch: int, device_ids: Sequence[str]) -> None:
         """Let stage k of `pipeline` be `device_ids[k]`. Frames of other epochs are dropped from now on."""
         self._relay.set_route(pipeline, epoch, device_ids)
+        self._direct.set_route(PipelineId(pipeline), Epoch(epoch), device_ids)
 
     def clear_route(self, pipeline: int) -> None:
         """Drop every further frame of `pipeline`."""
         self._relay.clear_route(pipeline)
+        self._direct.clear_route(PipelineId(pipeline))
+
+    def stage_links(self, pipeline: int) -> list[StageLink]:
+        """Say how steps reach each stage of a route: from the console, relayed or directly."""
+        return self._direct.links(PipelineId(pipeline))
 
     def submit(self, pipeline: int, frame_bytes: bytes) -> None:
         """Send an encoded STEP to stage 0, without waiting. Raises NoRoute; a lost stage answers NACK `gone`."""
@@ -261,7 +277,7 @@ class Hub:
         session = Session(record, link, hello, time.time(), loop.time())
         self._sessions.add(session)
         try:
-            post(link, encode_message(Welcome(session.device_id, time.time(), self._heartbeat_s, mark)))
+            post(link, encode_message(self._welcome(session, mark)))
             while True:
                 self._take_message(session, await link.recv(decode=False), loop.time())
         except Unsendable:
@@ -301,6 +317,18 @@ class Hub:
             if not links:
                 self._bulk_links.pop(record.device_id, None)
 
+    def _welcome(self, session: Session, mark: str) -> Welcome:
+        return Welcome(session.device_id, time.time(), self._heartbeat_s, mark, self._direct.public_key)
+
+    def _say_to(self, device_id: str, message: FromConsole) -> None:
+        session = self._sessions.find(device_id)
+        if session is not None:
+            self._sessions.say(session, message)
+
+    def _on_fleet_event(self, event: FleetEvent) -> None:
+        if isinstance(event, AgentLost):
+            self._direct.left(event.device_id)
+
     def _take_message(self, session: Session, data: bytes, now_s: float) -> None:
         message = decode_from_agent(data)
         session.seen_s = now_s
@@ -313,7 +341,12 @@ class Hub:
                 self._clones.confirm(session.record.device_id, message.mark)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
-        elif not session.take_answer(message, now_s) and isinstance(message, StageFailed):
+        elif isinstance(message, DirectState):
+            self._direct.state(session.device_id, message)
+        elif session.take_answer(message, now_s):
+            if isinstance(message, StageReady):
+                self._direct.ready(session.device_id, message, session.control.remote_address[0])
+        elif isinstance(message, StageFailed):
             self._sessions.emit(
                 StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message)
             )

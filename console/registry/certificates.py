@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from agent.link.identity import FLEET_ID, DeviceId, device_uri, server_hostname
+from agent.link.identity import FLEET_ID, DeviceId, device_hostname, device_uri, server_hostname
 from console.registry.errors import NotAuthorised, RequestRefused
 
 ROOT_LIFE = timedelta(days=3652)
@@ -100,17 +100,21 @@ def make_api(
 def make_device(
     issuer: Issuer, public: ec.EllipticCurvePublicKey, device_id: DeviceId, now_s: float
 ) -> x509.Certificate:
-    """Sign a device's certificate. It proves a client, never a server."""
+    """Sign a device's certificate. To the console it proves a client; to other devices also the end of a direct link.
+
+    It cannot pass for the console, whose one host name no device certificate has.
+    """
     names = x509.SubjectAlternativeName(
         [
             x509.UniformResourceIdentifier(device_uri(issuer.fleet_id, device_id)),
-            x509.DNSName(f"{device_id}.dev.{issuer.fleet_id}.invalid"),
+            x509.DNSName(device_hostname(issuer.fleet_id, device_id)),
         ]
     )
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH])
     return (
         _leaf(issuer, public, device_id, now_s, _DEVICE)
         .add_extension(names, critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .add_extension(usage, critical=False)
         .sign(issuer.key, hashes.SHA256())
     )
 

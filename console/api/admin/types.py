@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from agent.stage.types import CacheChoice, EngineChoice, Numerics
+from console.fleet.direct import StageLink
 from console.pipeline.types import Ending, StageStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRecord, Scope
 
@@ -200,6 +201,8 @@ class PipelineView(msgspec.Struct, frozen=True):
     probe: Probe
     request: DeployRequest
     stages: list[StageStatus] = []
+    links: list[StageLink] = []
+    """How steps reach each stage."""
     tokens_per_second: float = 0.0
     overhead_ms: float = 0.0
     running: int = 0

@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.link.messages import (
+    CutDirect,
+    DirectRoute,
+    DirectState,
     FromAgent,
     FromConsole,
     Goodbye,
@@ -31,12 +34,15 @@ FROM_AGENT: list[FromAgent] = [
     make_hello(held_sha256=["a" * 64]),
     Heartbeat(5, "held", ["the owner is back"]),
     StageProgress(ONE, TWO, 0, "fetch", 1, 2),
-    StageReady(ONE, TWO, 0, make_report(make_load())),
+    StageReady(ONE, TWO, 0, make_report(make_load()), ["10.0.0.5:8470"]),
+    DirectState(ONE, TWO, 1, up=False, reason="It cannot be reached."),
     StageFailed(ONE, TWO, 0, "memory", "It has too little memory."),
     Goodbye("stopping", "The agent was stopped."),
 ]
 FROM_CONSOLE: list[FromConsole] = [
-    Welcome("d1", 1.5, 2.0), make_load(), UnloadStage(ONE), Goodbye("draining", "The console is restarting."),
+    Welcome("d1", 1.5, 2.0), make_load(direct=True), UnloadStage(ONE),
+    DirectRoute(ONE, TWO, 1, "d2", ["10.0.0.5:8470"], b"ticket"), CutDirect(ONE),
+    Goodbye("draining", "The console is restarting."),
 ]  # fmt: skip
 
 

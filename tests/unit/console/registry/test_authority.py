@@ -122,7 +122,7 @@ def test_a_device_certificate_names_its_device_and_nothing_of_the_request(author
     ]
     assert "administrator" not in certificate.subject.rfc4514_string()
     usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    assert list(usages) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert list(usages) == [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
     constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
     assert (constraints.critical, constraints.value.ca) == (True, False)
     assert certificate.not_valid_before_utc.timestamp() == pytest.approx(now_s - DAY_S, abs=5)

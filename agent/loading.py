@@ -1,0 +1,151 @@
+"""From a LoadStage message to a running child process: fetch what is missing, check the memory, start it.
+
+Event loop only; whatever goes wrong becomes a StageLoadError with the code the console is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Protocol
+
+from agent.devices import memory_budget_bytes
+from agent.link.closing import LinkDown
+from agent.link.fetch import FetchDamaged, Fetcher, FetchError
+from agent.link.messages import LoadStage, StageProgress
+from agent.link.store import FileDamaged, ManifestBad, Store, StoreError
+from agent.settings import AgentSettings
+from agent.stage.errors import StageLoadError
+from agent.stage.types import StageReport, StageSpec
+from shard_export.library.manifest import Manifest
+
+PROGRESS_EVERY_S = 0.25
+
+OnChildFrame = Callable[[bytes], None]
+OnExit = Callable[[str], None]
+
+
+class Child(Protocol):
+    """A stage's child process, as far as this module knows it; `agent.stage.process.StageProcess` is one."""
+
+    report: StageReport
+
+    def write(self, frame: bytes) -> bool:
+        """Pass one frame on; False: the pipe is full, await `writable`. Raises StageGone."""
+        ...
+
+    async def writable(self) -> None:
+        """Wait until the pipe takes frames again, or the child has ended."""
+        ...
+
+    async def close(self) -> None:
+        """End the process and wait for it."""
+        ...
+
+
+class StartChild(Protocol):
+    """Start a child and wait until its stage is ready. Raises StageError; cancelling leaves no child."""
+
+    async def __call__(self, spec: StageSpec, *, on_frame: OnChildFrame, on_exit: OnExit) -> Child: ...
+
+
+class StageLoader:
+    """What loading needs and outlives a session: the store, the fetcher, the settings, how to start a child."""
+
+    def __init__(self, store: Store, fetcher: Fetcher, settings: AgentSettings, start_child: StartChild) -> None:
+        self._store = store
+        self._fetcher = fetcher
+        self._settings = settings
+        self._start_child = start_child
+        self._loads = itertools.count(1)
+
+    def folder_name(self, request: LoadStage) -> str:
+        """Name a load's own folder of links: the next load of the same stage must not meet the last one's clean-up."""
+        return f"{request.library_digest[:16]}-{request.first}-{request.last}-load{next(self._loads)}"
+
+    async def load(
+        self,
+        request: LoadStage,
+        folder_name: str,
+        *,
+        on_progress: Callable[[StageProgress], None],
+        on_frame: OnChildFrame,
+        on_exit: OnExit,
+    ) -> Child:
+        """Fetch what is missing and start the child. Raises StageLoadError with the code for the console."""
+        throttle = _Throttle(request, on_progress)
+        try:
+            manifest, folder = await self._fetcher.fetch_range(
+                request.library_digest, request.first, request.last, folder_name, throttle.fetched
+            )
+        except (FetchDamaged, FileDamaged, ManifestBad) as error:
+            raise StageLoadError("damaged", str(error)) from error
+        except (FetchError, StoreError, LinkDown) as error:
+            raise StageLoadError("fetch", str(error)) from error
+        self._check_memory(manifest, request)
+        on_progress(StageProgress(request.pipeline, request.epoch, request.stage, "load", 0, 1))
+        spec = StageSpec(
+            folder=str(folder),
+            first=request.first,
+            last=request.last,
+            pipeline=request.pipeline,
+            epoch=request.epoch,
+            stage=request.stage,
+            engine=request.engine,
+            numerics=request.numerics,
+            device=request.device,
+            context_tokens=request.context_tokens,
+            streams=request.streams,
+            threads=self._settings.threads,
+            cores=self._settings.cores,
+            cache=request.cache,
+            kv_bytes=request.kv_bytes,
+        )
+        return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
+
+    async def forget(self, folder_name: str) -> None:
+        """Delete a load's folder of links; the files stay."""
+        await asyncio.to_thread(self._store.discard_stage, folder_name)
+
+    def _check_memory(self, manifest: Manifest, request: LoadStage) -> None:
+        needed = stage_bytes(manifest, request)
+        budget = memory_budget_bytes(self._settings.memory_mb)
+        if needed > budget:
+            raise StageLoadError(
+                "memory",
+                f"layers {request.first} to {request.last} need about {needed >> 20} MiB, but only {budget >> 20} MiB "
+                "may be used here; plan fewer layers or raise memory_mb.",
+            )
+
+
+def stage_bytes(manifest: Manifest, request: LoadStage) -> int:
+    """Estimate a stage's memory: its weights, and the cache as asked for or of all its streams at full length."""
+    units = manifest.units_of_range(request.first, request.last)
+    weights = sum(unit.size_bytes for unit in units)
+    if request.kv_bytes:
+        return weights + request.kv_bytes
+    element_bytes = 4 if request.numerics == "exact" else 2
+    per_token = sum(
+        unit.attention.kv_heads * (unit.attention.k_head_size + unit.attention.v_head_size) * element_bytes
+        for unit in units
+        if unit.attention is not None
+    )
+    return weights + per_token * request.context_tokens * request.streams
+
+
+class _Throttle:
+    """Tells progress a few times a second instead of with every chunk."""
+
+    def __init__(self, request: LoadStage, on_progress: Callable[[StageProgress], None]) -> None:
+        self._request = request
+        self._on_progress = on_progress
+        self._told_s = 0.0
+
+    def fetched(self, done: int, total: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if done < total and now_s - self._told_s < PROGRESS_EVERY_S:
+            return
+        self._told_s = now_s
+        request = self._request
+        self._on_progress(StageProgress(request.pipeline, request.epoch, request.stage, "fetch", done, total))
