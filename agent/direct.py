@@ -90,7 +90,7 @@ class DirectLinks:
         for port in range(first, last + 1):
             try:
                 return await asyncio.get_running_loop().create_server(
-                    self._make_inbound,
+                    lambda: Inbound(self),
                     self._host,
                     port,
                     ssl=tls,
@@ -102,14 +102,14 @@ class DirectLinks:
         log.info("No port of %d to %d is free on %s for direct links; the relay is used.", first, last, self._host)
         return None
 
-    def _make_inbound(self) -> Inbound:
-        link = Inbound(self)
-        self._strangers.add(link)
-        return link
-
     def now_s(self) -> float:
         """Return the console's Unix time: the Welcome's, carried on by this PC's steady clock."""
         return self._ahead_s + time.monotonic()
+
+    def greet(self, link: Inbound) -> bool:
+        """Note a link that passed TLS; False: too many wait for their ticket already."""
+        self._strangers.add(link)
+        return len(self._strangers) <= MAX_STRANGERS
 
     def check(self, ticket: bytes) -> RouteTicket:
         """Check a ticket's signature, time, receiver and stage. Raises TicketRefused."""

@@ -42,6 +42,10 @@ class Gate(Protocol):
         """Return the console's Unix time."""
         ...
 
+    def greet(self, link: Inbound) -> bool:
+        """Note a link that passed TLS; False: too many wait for their ticket already, close it unread."""
+        ...
+
     def check(self, ticket: bytes) -> RouteTicket:
         """Check a ticket's signature, time, receiver and stage. Raises TicketRefused."""
         ...
@@ -75,6 +79,8 @@ class Inbound(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a TLS server makes
         self._transport = transport
         self._deadline = self._loop.call_later(TICKET_WAIT_S, self.abort)
+        if not self._gate.greet(self):
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._transport.is_closing():
@@ -209,11 +215,12 @@ class Outbound(asyncio.Protocol):
 
     def renew(self, ticket: bytes) -> None:
         """Show a ticket: the first, or a fresh one before the last expires."""
-        self._transport.write(_control(FrameType.TICKET, self._route, table=ticket))
+        self.write(_control(FrameType.TICKET, self._route, table=ticket))
 
     def write(self, data: bytes) -> None:
-        """Send one STEP frame without waiting."""
-        self._transport.write(data)
+        """Send one STEP frame without waiting; one that is closing already has its steps relayed when it ends."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def abort(self) -> None:
         """Close at once; what was not confirmed goes by the relay."""

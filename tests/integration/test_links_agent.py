@@ -3,118 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from agent.link.channel import Backoff
 from agent.link.closing import CloseCode, DuplicateSession
-from agent.link.frames import Frame, FrameType, decode, encode
+from agent.link.frames import Frame, FrameType, decode
 from agent.link.messages import LoadStage, StageProgress
-from agent.service import AgentService
 from agent.settings import AgentSettings, read_state
 from agent.stage.errors import StageGone, StageLoadError
-from agent.stage.types import Nack, StageReport, StageSpec
+from agent.stage.types import Nack
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentJoined, AgentLost, StageDied
-from tests.support.fleet import Fleet, join, make_load, make_report, make_step, running_fleet
+from tests.support.agents import Agent, load, running_agent, until
+from tests.support.fleet import Fleet, join, make_load, make_step, running_fleet
 from tests.support.libraries import make_library
-
-Answer = Callable[[bytes], None]
-
-
-@dataclass
-class FakeChild:
-    """Stands in for StageProcess: answers every STEP with the next stage's, as a middle stage does."""
-
-    spec: StageSpec
-    report: StageReport
-    on_frame: Answer
-    on_exit: Callable[[str], None]
-    closed: bool = False
-
-    async def send(self, frame: bytes) -> None:
-        if self.closed:
-            raise StageGone("The stage's child process has ended; load the stage again.")
-        header = decode(frame)
-        self.on_frame(encode(msgspec.structs.replace(header, stage=header.stage + 1)))
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-@dataclass
-class Children:
-    """Starts fake children and remembers them."""
-
-    started: list[FakeChild] = field(default_factory=list)
-    failure: Exception | None = None
-    hold: asyncio.Event | None = None
-
-    async def __call__(
-        self, spec: StageSpec, *, on_frame: Callable[[bytes], None], on_exit: Callable[[str], None]
-    ) -> FakeChild:
-        if self.hold is not None:
-            await self.hold.wait()
-        if self.failure is not None:
-            raise self.failure
-        request = make_load(first=spec.first, last=spec.last, engine=spec.engine, numerics=spec.numerics)
-        digest = __import__("hashlib").sha256((Path(spec.folder) / "manifest.json").read_bytes()).hexdigest()
-        child = FakeChild(spec, make_report(request, library_digest=digest), on_frame, on_exit)
-        self.started.append(child)
-        return child
-
-
-@dataclass
-class Agent:
-    """A running service."""
-
-    service: AgentService
-    children: Children
-    folder: Path
-    device_id: str
-    task: asyncio.Task[None]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event announces."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
     async with running_fleet(tmp_path) as fleet:
         yield fleet
-
-
-@contextlib.asynccontextmanager
-async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings | None = None) -> AsyncIterator[Agent]:
-    folder = fleet.folder / f"{name}-data"
-    folder.mkdir(exist_ok=True)
-    identity = fleet.enrol(f"{name}-data/identity")
-    children = Children()
-    service = AgentService(
-        folder,
-        identity,
-        settings or AgentSettings(),
-        start_child=children,
-        backoff=Backoff(uniform=lambda low, high: 0.05),
-    )
-    task = asyncio.create_task(service.run())
-    try:
-        await fleet.wait_for(lambda: any(view.device_id == identity.device_id for view in fleet.hub.agents()), 20)
-        yield Agent(service, children, folder, identity.device_id, task)
-    finally:
-        service.stop()
-        with contextlib.suppress(DuplicateSession):
-            await task
 
 
 @pytest.fixture
@@ -130,11 +42,6 @@ def request_of(fleet: Fleet) -> Callable[..., LoadStage]:
     _, digest = make_library(folder)
     fleet.distribution.register(folder)
     return lambda **fields: make_load(**({"library_digest": digest} | fields))
-
-
-async def load(fleet: Fleet, agent: Agent, request: LoadStage) -> StageReport:
-    async with asyncio.timeout(20):
-        return await fleet.hub.load(agent.device_id, request)
 
 
 async def test_what_a_killed_agent_left_loaded_is_cleaned_up(fleet: Fleet) -> None:

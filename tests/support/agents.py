@@ -1,0 +1,119 @@
+"""An agent's service against a real hub, with a scripted child process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from agent.link.channel import Backoff
+from agent.link.closing import DuplicateSession
+from agent.link.frames import decode, encode
+from agent.link.messages import LoadStage
+from agent.service import AgentService
+from agent.settings import AgentSettings
+from agent.stage.errors import StageGone
+from agent.stage.types import StageReport, StageSpec
+from tests.support.fleet import Fleet, make_load, make_report
+
+Answer = Callable[[bytes], None]
+
+
+@dataclass
+class FakeChild:
+    """Stands in for StageProcess: answers every STEP with the next stage's, as a middle stage does."""
+
+    spec: StageSpec
+    report: StageReport
+    on_frame: Answer
+    on_exit: Callable[[str], None]
+    closed: bool = False
+    fed: list[int] = field(default_factory=list)
+    """The ids of the steps it was given."""
+
+    def write(self, frame: bytes) -> bool:
+        if self.closed:
+            raise StageGone("The stage's child process has ended; load the stage again.")
+        header = decode(frame)
+        self.fed.append(header.step)
+        self.on_frame(encode(msgspec.structs.replace(header, stage=header.stage + 1)))
+        return True
+
+    async def writable(self) -> None:
+        return
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Children:
+    """Starts fake children and remembers them."""
+
+    started: list[FakeChild] = field(default_factory=list)
+    failure: Exception | None = None
+    hold: asyncio.Event | None = None
+
+    async def __call__(
+        self, spec: StageSpec, *, on_frame: Callable[[bytes], None], on_exit: Callable[[str], None]
+    ) -> FakeChild:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.failure is not None:
+            raise self.failure
+        request = make_load(first=spec.first, last=spec.last, engine=spec.engine, numerics=spec.numerics)
+        digest = hashlib.sha256((Path(spec.folder) / "manifest.json").read_bytes()).hexdigest()
+        child = FakeChild(spec, make_report(request, library_digest=digest), on_frame, on_exit)
+        self.started.append(child)
+        return child
+
+
+@dataclass
+class Agent:
+    """A running service."""
+
+    service: AgentService
+    children: Children
+    folder: Path
+    device_id: str
+    task: asyncio.Task[None]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event announces."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings | None = None) -> AsyncIterator[Agent]:
+    folder = fleet.folder / f"{name}-data"
+    folder.mkdir(exist_ok=True)
+    identity = fleet.enrol(f"{name}-data/identity")
+    children = Children()
+    service = AgentService(
+        folder,
+        identity,
+        settings or AgentSettings(),
+        start_child=children,
+        backoff=Backoff(uniform=lambda low, high: 0.05),
+    )
+    task = asyncio.create_task(service.run())
+    try:
+        await fleet.wait_for(lambda: any(view.device_id == identity.device_id for view in fleet.hub.agents()), 20)
+        yield Agent(service, children, folder, identity.device_id, task)
+    finally:
+        service.stop()
+        with contextlib.suppress(DuplicateSession):
+            await task
+
+
+async def load(fleet: Fleet, agent: Agent, request: LoadStage) -> StageReport:
+    async with asyncio.timeout(20):
+        return await fleet.hub.load(agent.device_id, request)
