@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.link.direct import Inbound, Outbound, dial
-from agent.link.errors import TicketRefused
+from agent.link.errors import IdentityError, LinkError, TicketRefused
 from agent.link.frames import FrameMalformed, Peek
 from agent.link.identity import DeviceId, Identity, client_context, device_hostname, peer_server_context
 from agent.link.messages import CutDirect, DirectRoute, DirectState, FromAgent, LoadStage, Welcome
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 DIAL_S = 3.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 5.0, 60.0
+_DIAL_FAILURES = (OSError, TimeoutError, LinkError, ValueError)
 MAX_STRANGERS = 16
 """Links without a ticket at once: more are closed unread."""
 
@@ -86,7 +87,11 @@ class DirectLinks:
 
     async def _open_port(self) -> asyncio.Server | None:
         first, last = self._setup.settings.direct_ports
-        tls = await asyncio.to_thread(peer_server_context, self._setup.identity())
+        try:
+            tls = await asyncio.to_thread(peer_server_context, self._setup.identity())
+        except IdentityError as error:
+            log.warning("No direct links for now: %s", error)
+            return None
         for port in range(first, last + 1):
             try:
                 return await asyncio.get_running_loop().create_server(
@@ -243,7 +248,7 @@ class _Keeper:
             self._renewed.clear()
             try:
                 link = await self._dial()
-            except (OSError, TimeoutError, TicketRefused, ValueError) as error:
+            except _DIAL_FAILURES as error:
                 self._say(_down(self._route, _why(error)))
             else:
                 wait_s = FIRST_RETRY_S
@@ -281,7 +286,7 @@ class _Keeper:
                     peer_name,
                     DIAL_S,
                 )
-            except (OSError, TimeoutError, TicketRefused, ValueError) as error:
+            except _DIAL_FAILURES as error:
                 failed = error
         raise failed
 
@@ -302,6 +307,6 @@ def _why(error: Exception) -> str:
         return f"what answers there is not the next PC ({error.verify_message})"
     if isinstance(error, TimeoutError):
         return "the next PC does not answer on its port"
-    if isinstance(error, TicketRefused):
+    if isinstance(error, LinkError):
         return str(error)
     return "the next PC cannot be reached on its port"

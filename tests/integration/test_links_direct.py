@@ -165,7 +165,7 @@ async def test_a_link_closes_at_once_when_its_reason_ends(chain: Chain, how: str
 
 
 async def test_the_receiver_closes_a_revoked_senders_link_even_if_that_one_does_not(chain: Chain) -> None:
-    eve = await dial(chain, chain.ann.service._identity)
+    eve = await dial(chain, chain.ann.service._membership.identity)
     await eve.present(chain.ticket())
     assert decode(await eve.receive()).type is FrameType.TAKEN
     chain.fleet.hub.disconnect(chain.ann.device_id, CloseCode.NOT_APPROVED, "banned", "An administrator did it.")
@@ -183,7 +183,7 @@ async def test_a_fresh_ticket_keeps_the_link_open(chain: Chain) -> None:
 
 
 async def test_a_link_ends_with_its_last_ticket(chain: Chain) -> None:
-    peer = await dial(chain, chain.ann.service._identity)
+    peer = await dial(chain, chain.ann.service._membership.identity)
     await peer.present(chain.ticket(expires_s=time.time() + 0.3))
     assert decode(await peer.receive()).type is FrameType.TAKEN
     await peer.closed()
@@ -330,7 +330,7 @@ async def test_a_wrong_ticket_is_refused(
     expected_logs("agent.link.direct", "Refused")
     refusals = {}
     for name, (fields, _) in WRONG_TICKETS.items():
-        peer = await dial(chain, chain.ann.service._identity)
+        peer = await dial(chain, chain.ann.service._membership.identity)
         await peer.present(chain.ticket(**fields))
         refusals[name] = await peer.refusal()
     assert refusals == {name: code for name, (_, code) in WRONG_TICKETS.items()}
@@ -370,7 +370,7 @@ async def test_a_bad_start_is_refused(
     expected_logs("agent.link.direct")
     refusals = {}
     for name, (data, _) in BAD_STARTS.items():
-        peer = await dial(chain, chain.ann.service._identity)
+        peer = await dial(chain, chain.ann.service._membership.identity)
         await peer.send(data)
         refusals[name] = await peer.refusal()
     assert refusals == {name: code for name, (_, code) in BAD_STARTS.items()}
@@ -380,7 +380,7 @@ async def test_a_bad_start_is_refused(
 async def test_an_admitted_peer_may_feed_its_own_stage_only(chain: Chain, expected_logs: Any) -> None:
     expected_logs("agent.link.direct", "ticket's stage")
     for fields in ({"stage": 2}, {"pipeline": 2}, {"epoch": 2}):
-        peer = await dial(chain, chain.ann.service._identity)
+        peer = await dial(chain, chain.ann.service._membership.identity)
         await peer.present(chain.ticket())
         assert decode(await peer.receive()).type is FrameType.TAKEN
         await peer.send(make_step(**({"stage": 1} | fields)))
@@ -392,7 +392,7 @@ async def test_an_admitted_peer_cannot_turn_to_another_stage_with_a_new_ticket(
     chain: Chain, expected_logs: Any
 ) -> None:
     expected_logs("agent.link.direct", "Refused")
-    peer = await dial(chain, chain.ann.service._identity)
+    peer = await dial(chain, chain.ann.service._membership.identity)
     await peer.present(chain.ticket())
     assert decode(await peer.receive()).type is FrameType.TAKEN
     await peer.present(chain.ticket(stage=2))
@@ -403,14 +403,14 @@ async def test_a_silent_stranger_is_closed(
     chain: Chain, untouched: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent.link.direct.TICKET_WAIT_S", 0.1)
-    peer = await dial(chain, chain.ann.service._identity)
+    peer = await dial(chain, chain.ann.service._membership.identity)
     await peer.send(chain.ticket()[:10])
     await peer.closed()
     await untouched()
 
 
 async def test_a_crowd_of_strangers_is_kept_small(chain: Chain, untouched: Callable[[], Awaitable[None]]) -> None:
-    crowd = [await dial(chain, chain.ann.service._identity) for _ in range(agent_direct.MAX_STRANGERS + 1)]
+    crowd = [await dial(chain, chain.ann.service._membership.identity) for _ in range(agent_direct.MAX_STRANGERS + 1)]
     await crowd[-1].closed()
     for peer in crowd:
         await peer.close()
@@ -422,5 +422,8 @@ async def test_a_device_passes_neither_for_another_nor_for_the_console(chain: Ch
     for name in (other, chain.fleet.authority.server_hostname):
         with pytest.raises(ssl.SSLCertVerificationError):
             await asyncio.open_connection(
-                "127.0.0.1", chain.port, ssl=client_context(chain.ann.service._identity), server_hostname=name
+                "127.0.0.1",
+                chain.port,
+                ssl=client_context(chain.ann.service._membership.identity),
+                server_hostname=name,
             )
