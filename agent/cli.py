@@ -1,8 +1,8 @@
 """`fallow-agent`: enrol this PC, run the agent without a window, ask how it is.
 
 Exit codes: 0 fine, 1 unexpected, 2 wrong usage, 3 not running (`status`), and those of the errors: 10 invite,
-11 identity, 12 enrolment, 13 link, 14 refused, 15 settings, 16 disk. An invite is a secret: it comes from a file or
-standard input, never from the command line, which everybody on the PC can read.
+11 identity, 12 enrolment, 13 link, 14 refused, 15 settings, 16 disk, 17 data folder in use. An invite is a secret: it
+comes from a file or standard input, never from the command line, which everybody on the PC can read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,21 @@ import psutil
 from agent.link import invite as invites
 from agent.link.enrol_messages import Facts
 from agent.link.enrolment import EnrolState, enrol
-from agent.link.errors import InviteDamaged, LinkError
-from agent.link.identity import load_identity
+from agent.link.errors import IdentityMissing, InviteDamaged, LinkError
+from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore
 from agent.link.store import StoreError
-from agent.settings import AgentState, SettingsError, default_data_folder, load_settings, read_state
+from agent.settings import (
+    AgentSettings,
+    AgentState,
+    SettingsError,
+    default_data_folder,
+    load_settings,
+    lock_folder,
+    read_state,
+)
+
+log = logging.getLogger(__name__)
 
 EXIT_NOT_RUNNING = 3
 EXIT_DISK = 16
@@ -69,9 +79,16 @@ def _parser() -> argparse.ArgumentParser:
         "--name", default=platform.node() or "unnamed", help="what the console calls this PC (default: its host name)"
     )
     enrolling.add_argument("--force", action="store_true", help="replace a usable identity")
+    enrolling.add_argument("--delete-invite-file", action="store_true", help="delete the invite once it was used")
     enrolling.set_defaults(command=_enrol)
 
     running = commands.add_parser("run", parents=[common], help="serve until stopped")
+    running.add_argument(
+        "--invite-file",
+        type=Path,
+        metavar="FILE",
+        help="join with this invite first if this PC is in no fleet; the file is deleted then",
+    )
     running.add_argument("--memory-mb", type=int, metavar="N", help="what a stage may use at most")
     running.add_argument("--threads", type=int, metavar="N", help="computing threads")
     running.add_argument("--cores", type=_cores, metavar="0,1", help="pin computing to these cores")
@@ -93,26 +110,35 @@ def _cores(text: str) -> list[int]:
 def _enrol(options: argparse.Namespace) -> int:
     invite = invites.decode(_read_invite(options.invite_file))
     options.data.mkdir(parents=True, exist_ok=True)
+    with lock_folder(options.data):
+        identity = _join(options.data, invite, name=options.name, force=options.force)
+    if options.delete_invite_file:
+        _delete_invite(options.invite_file)
+    print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
+    return 0
+
+
+def _join(folder: Path, invite: invites.Invite, *, name: str, force: bool = False) -> Identity:
     facts = Facts(
-        host=options.name,
+        host=name,
         os=f"{platform.system()} {platform.release()}",
         arch=platform.machine(),
         version=version("fallow"),
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
         memory_bytes=psutil.virtual_memory().total,
     )
-    identity = asyncio.run(
-        enrol(
-            invite,
-            options.data / "identity",
-            facts,
-            keystore=Keystore("agent"),
-            on_state=_Telling().take,
-            force=options.force,
-        )
+    return asyncio.run(
+        enrol(invite, folder / "identity", facts, keystore=Keystore("agent"), on_state=_Telling().take, force=force)
     )
-    print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
-    return 0
+
+
+def _delete_invite(path: Path | None) -> None:
+    """Remove a used invite; one that cannot be removed is worth a warning, not a failure."""
+    if path is not None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("The used invite %s cannot be deleted (%s); delete it by hand.", path, error.strerror)
 
 
 class _Telling:
@@ -148,20 +174,38 @@ def _read_invite(path: Path | None) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
+    options.data.mkdir(parents=True, exist_ok=True)
+    settings = load_settings(options.data, memory_mb=options.memory_mb, threads=options.threads, cores=options.cores)
+    with lock_folder(options.data):
+        identity = _identity_for_run(options.data, options.invite_file)
+        return _serve(options.data, identity, settings)
+
+
+def _identity_for_run(folder: Path, invite_file: Path | None) -> Identity:
+    """Load this PC's identity; only without one is the invite looked at, and then it is used up."""
+    try:
+        identity = load_identity(folder / "identity", Keystore("agent"))
+    except IdentityMissing:
+        if invite_file is None:
+            raise
+        invite = invites.decode(_read_invite(invite_file))
+        identity = _join(folder, invite, name=platform.node() or "unnamed")
+        _delete_invite(invite_file)
+    ensure_made_here(identity)
+    return identity
+
+
+def _serve(folder: Path, identity: Identity, settings: AgentSettings) -> int:
     # OpenVINO takes a moment to import; the other commands do without.
     from agent.service import AgentService, stopped_by_signals
     from agent.stage import affinity
-
-    options.data.mkdir(parents=True, exist_ok=True)
-    settings = load_settings(options.data, memory_mb=options.memory_mb, threads=options.threads, cores=options.cores)
-    identity = load_identity(options.data / "identity", Keystore("agent"))
 
     if settings.cores:
         # Links on a core that computes cost a quarter of its tokens per second.
         affinity.pin_this_thread(affinity.other_cores(settings.cores))
 
     async def serve() -> None:
-        service = AgentService(options.data, identity, settings)
+        service = AgentService(folder, identity, settings)
         with stopped_by_signals(service):
             await service.run()
 

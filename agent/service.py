@@ -113,26 +113,22 @@ class AgentService:
         try:
             log.info("Connected to %s as device %s.", self._dialler.url, self._membership.identity.device_id)
             self._tell("connected")
-            async with self._renewing():
-                await self._keep_mark(self._session)
+            upkeep = asyncio.create_task(self._keep_up(self._session), name="membership")
+            try:
                 await self._session.run(self._stop)
+            finally:
+                upkeep.cancel()
+                await asyncio.gather(upkeep, return_exceptions=True)
         finally:
             self._session = None
 
-    async def _keep_mark(self, session: Session) -> None:
+    async def _keep_up(self, session: Session) -> None:
+        """Keep the session's mark and, as long as it lasts, the certificate fresh."""
         welcome = session.welcome
         self._membership.take_console_time(welcome.now_s)
         if await self._membership.keep(welcome.mark):
             session.say(MarkKept(welcome.mark))
-
-    @contextlib.asynccontextmanager
-    async def _renewing(self) -> AsyncIterator[None]:
-        renewing = asyncio.create_task(self._membership.keep_renewed(), name="renewing")
-        try:
-            yield
-        finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
+        await self._membership.keep_renewed()
 
     async def _whole_reason(self, error: LinkDown) -> LinkDown:
         """Ask for the whole sentence behind a refusal: a close frame has room for its beginning only."""

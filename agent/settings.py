@@ -4,6 +4,7 @@ agent.toml     settings (optional)
 identity/      key, certificate, authorities
 store/         model files by SHA-256        stages/   what is loaded, as links into the store
 state.json     what the running agent last said of itself
+agent.lock     held while an agent runs or enrols
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Literal
 import msgspec
 import platformdirs
 
+from agent.folder_lock import FolderBusy, FolderLock
+
 LinkState = Literal["starting", "connecting", "connected", "refused", "stopped"]
 
 
@@ -24,6 +27,27 @@ class SettingsError(Exception):
     """The settings cannot be used: one sentence, what happened and what to do."""
 
     exit_code = 15
+
+
+class DataFolderBusy(SettingsError):
+    """Another agent works in the data folder."""
+
+    exit_code = 17
+
+
+def lock_folder(folder: Path) -> FolderLock:
+    """Keep other agents out of a data folder; release it at the end. Raises DataFolderBusy or OSError.
+
+    Two agents in one folder would be two PCs with one identity, and the console would hold both.
+    """
+    lock = FolderLock(folder / "agent.lock")
+    try:
+        lock.acquire()
+    except FolderBusy:
+        raise DataFolderBusy(
+            f"Another Fallow agent already works in {folder}; stop it, or choose another folder with --data."
+        ) from None
+    return lock
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
 from pathlib import Path
-from typing import IO
 
 import msgspec
 import platformdirs
 
+from agent.folder_lock import FolderBusy, FolderLock
 from console.errors import DataFolderBusy, DataFolderUnusable
 
 
@@ -86,51 +85,19 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         ) from None
 
 
-class FolderLock:
-    """Held while a console uses the folder; the operating system lets go of it when the process dies."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "console.lock"
-        self._file: IO[bytes] | None = None
-
-    def acquire(self) -> None:
-        """Raises DataFolderBusy when another console holds it."""
-        try:
-            file = self._path.open("a+b")
-        except OSError as error:
-            message = (
-                f"The data folder {self._path.parent} cannot be used ({error.strerror}); choose another with --data."
-            )
-            raise DataFolderUnusable(message) from None
-        try:
-            _lock(file)
-        except OSError:
-            file.close()
-            message = (
-                f"Another console already runs on {self._path.parent}; stop it or choose another folder with --data."
-            )
-            raise DataFolderBusy(message) from None
-        self._file = file
-
-    def release(self) -> None:
-        """Let the next console in."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(file: IO[bytes]) -> None:
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def _lock(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def lock_folder(folder: Path) -> FolderLock:
+    """Keep other consoles out of a folder; release it at the end. Raises DataFolderBusy or DataFolderUnusable."""
+    lock = FolderLock(folder / "console.lock")
+    try:
+        lock.acquire()
+    except FolderBusy:
+        raise DataFolderBusy(
+            f"Another console already runs on {folder}; stop it or choose another folder with --data."
+        ) from None
+    except OSError as error:
+        message = f"The data folder {folder} cannot be used ({error.strerror}); choose another with --data."
+        raise DataFolderUnusable(message) from None
+    return lock
 
 
 def remove(path: Path) -> None:

@@ -35,10 +35,10 @@ from console.api.openai.routes import OpenAIRoutes
 from console.api.server import ApiServer
 from console.api.tls import api_tls
 from console.data import (
-    FolderLock,
     ServiceFile,
     admin_key_path,
     authority_path,
+    lock_folder,
     prepare,
     registry_path,
     remove,
@@ -149,9 +149,7 @@ class ConsoleService:
     async def _start(self) -> None:
         settings, folder = self._settings, self._settings.folder
         prepare(folder)
-        lock = FolderLock(folder)
-        lock.acquire()
-        self._exit.callback(lock.release)
+        self._exit.callback(lock_folder(folder).release)
         authority = await self._open_registry()
         distribution = Distribution()
         shelf = LibraryShelf(self._registry, distribution)

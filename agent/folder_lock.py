@@ -1,0 +1,59 @@
+"""A lock on a folder, so that two processes never work in it; the operating system lets go when the holder dies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+
+class FolderBusy(Exception):
+    """Another process holds the folder."""
+
+
+class FolderLock:
+    """An exclusive lock on one file; never waits. Also a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+
+    def acquire(self) -> None:
+        """Raises FolderBusy when another process holds it, OSError when the file cannot be made."""
+        file = self._path.open("a+b")
+        try:
+            _lock(file)
+        except OSError:
+            file.close()
+            raise FolderBusy(f"Another process works in {self._path.parent}; stop it first.") from None
+        self._file = file
+
+    def release(self) -> None:
+        """Let the next process in."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: IO[bytes]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
