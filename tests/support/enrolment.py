@@ -95,7 +95,7 @@ async def open_door(folder: Path, *, clock: Callable[[], float], name: str = "Te
             try:
                 device = authorise(registry, authority.fleet_id, peer_certificate(websocket))
             except NotAuthorised as error:
-                await websocket.close(error.close_code, str(error))
+                await websocket.close(error.close_code, str(error)[:100])
                 return
             await websocket.send(device.device_id)
 
