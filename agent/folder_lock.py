@@ -13,7 +13,7 @@ class FolderBusy(Exception):
 
 
 class FolderLock:
-    """An exclusive lock on one file; never waits. Also a context manager."""
+    """An exclusive lock on one file; never waits. As a context manager it is released at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,7 +36,6 @@ class FolderLock:
             self._file = None
 
     def __enter__(self) -> Self:
-        self.acquire()
         return self
 
     def __exit__(

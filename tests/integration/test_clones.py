@@ -35,7 +35,7 @@ def is_held(agent: AgentService) -> bool:
 
 async def test_twenty_restarts_are_one_device(office: Office) -> None:
     data = await office.enrol("pc")
-    marks = set()
+    marks = set[str]()
     for number in range(20):
         agent = await office.start(data)
         await until(lambda: bool(office.hub.agents()))
