@@ -13,26 +13,23 @@ from pathlib import Path
 from typing import get_args
 
 import msgspec
-from rich.table import Table
 
 from agent.stage.types import CacheChoice, EngineChoice
 from console import tables
 from console.api.admin import types as wire
-from console.client import AdminClient
-from console.data import default_data_folder, write_whole
+from console.cli_access import add_access
+from console.cli_tools import Commands, client_of, command, hand_over_secret, show
 from console.errors import ClientError, ConsoleError
 
 DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
 REFUSED, INTERRUPTED = 1, 130
 
-Handler = Callable[[argparse.Namespace], int]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     options = build_parser().parse_args(arguments)
-    handler: Handler = options.handler
+    handler: Callable[[argparse.Namespace], int] = options.handler
     try:
         return handler(options)
     except ConsoleError as error:
@@ -53,22 +50,12 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_fleet(commands)
     _add_models(commands)
-    _add_keys(commands)
+    add_access(commands)
     return parser
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, handler: Handler
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=summary, description=summary)
-    parser.add_argument("--data", type=Path, default=default_data_folder(), metavar="DIR", help="the data folder")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(handler=handler)
-    return parser
-
-
-def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    serve = _command(commands, "serve", "run the console until it is interrupted", _serve)
+def _add_serve(commands: Commands) -> None:
+    serve = command(commands, "serve", "run the console until it is interrupted", _serve)
     serve.add_argument("--agents-port", type=int, default=DEFAULT_AGENTS_PORT, metavar="N", help="0: any free port")
     serve.add_argument("--api-port", type=int, default=DEFAULT_API_PORT, metavar="N", help="0: any free port")
     serve.add_argument("--host", default="127.0.0.1", metavar="H", help="the API's address; TLS when not loopback")
@@ -86,24 +73,24 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
 
-def _add_fleet(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    invite = _command(commands, "invite", "make an invite for PCs to join", _invite)
+def _add_fleet(commands: Commands) -> None:
+    invite = command(commands, "invite", "make an invite for PCs to join", _invite)
     invite.add_argument("--uses", type=int, default=1, metavar="N", help="how many PCs may use it")
     invite.add_argument("--hours", type=float, default=24.0, metavar="H", help="how long it can be used")
     invite.add_argument("--auto-approve", action="store_true", help="PCs need no approval")
     invite.add_argument("--out", type=Path, metavar="FILE", help="write it to a file only you can read")
-    _command(commands, "agents", "list the PCs", _agents)
-    approve = _command(commands, "approve", "let a PC into the fleet", _approve)
+    command(commands, "agents", "list the PCs", _agents)
+    approve = command(commands, "approve", "let a PC into the fleet", _approve)
     approve.add_argument("id", help="the PC's id")
-    revoke = _command(commands, "revoke", "take a PC out of the fleet at once", _revoke)
+    revoke = command(commands, "revoke", "take a PC out of the fleet at once", _revoke)
     revoke.add_argument("id", help="the PC's id")
     revoke.add_argument("--ban", action="store_true", help="never let its key in again")
 
 
-def _add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    models = _command(commands, "models", "list the layer libraries, or add one", _models)
+def _add_models(commands: Commands) -> None:
+    models = command(commands, "models", "list the layer libraries, or add one", _models)
     models.add_argument("--add", type=Path, metavar="FOLDER", help="register a library folder")
-    deploy = _command(commands, "deploy", "serve a model on the fleet", _deploy)
+    deploy = command(commands, "deploy", "serve a model on the fleet", _deploy)
     deploy.add_argument("model", metavar="MODEL", help="the model's id; see: fallow-console models")
     deploy.add_argument("--stages", type=int, metavar="N", help="how many PCs share it (default: the planner chooses)")
     deploy.add_argument("--engine", choices=get_args(EngineChoice), default="auto")
@@ -113,22 +100,9 @@ def _add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     deploy.add_argument("--cache", choices=get_args(CacheChoice), default="auto", help="how keys and values are kept")
     deploy.add_argument("--cache-mb", type=int, default=0, metavar="MB", help="memory for them on each PC")
     deploy.add_argument("--device", action="append", default=[], metavar="ID", help="use only these PCs; repeat it")
-    undeploy = _command(commands, "undeploy", "stop serving a model", _undeploy)
+    undeploy = command(commands, "undeploy", "stop serving a model", _undeploy)
     undeploy.add_argument("model", metavar="MODEL")
-    _command(commands, "status", "show what runs where and how fast", _status)
-
-
-def _add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    key = commands.add_parser("key", help="API keys", description="Make, list and revoke API keys.")
-    actions = key.add_subparsers(dest="action", required=True, metavar="ACTION")
-    create = _command(actions, "create", "make a key; it is shown only once", _key_create)
-    create.add_argument("name", metavar="NAME", help="whose key it is")
-    create.add_argument("--scope", choices=("chat", "admin"), default="chat")
-    create.add_argument("--days", type=float, metavar="N", help="how long it lives (default: until revoked)")
-    create.add_argument("--out", type=Path, metavar="FILE", help="write it to a file only you can read")
-    _command(actions, "list", "list the keys", _key_list)
-    revoke = _command(actions, "revoke", "end a key at once", _key_revoke)
-    revoke.add_argument("id", help="the key's id")
+    command(commands, "status", "show what runs where and how fast", _status)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -148,41 +122,37 @@ def _serve(options: argparse.Namespace) -> int:
     return serve(settings, log_level=options.log_level, json_output=options.json)
 
 
-def _client(options: argparse.Namespace) -> AdminClient:
-    return AdminClient.for_data_folder(options.data)
-
-
 def _invite(options: argparse.Namespace) -> int:
-    with _client(options) as console:
+    with client_of(options) as console:
         invite = console.create_invite(uses=options.uses, hours=options.hours, auto_approve=options.auto_approve)
-    return _hand_over_secret(options, invite, invite.text, "The invite")
+    return hand_over_secret(options, invite, invite.text, "The invite")
 
 
 def _agents(options: argparse.Namespace) -> int:
-    with _client(options) as console:
+    with client_of(options) as console:
         agents = console.agents()
-    return _show(options, agents, tables.agents_table(agents))
+    return show(options, agents, tables.agents_table(agents))
 
 
 def _approve(options: argparse.Namespace) -> int:
-    with _client(options) as console:
+    with client_of(options) as console:
         console.approve(options.id)
-    return _show(options, wire.Done(), f"{options.id} is in the fleet.")
+    return show(options, wire.Done(), f"{options.id} is in the fleet.")
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    with _client(options) as console:
+    with client_of(options) as console:
         console.revoke(options.id, ban=options.ban)
-    return _show(options, wire.Done(), f"{options.id} is {'banned' if options.ban else 'out of the fleet'}.")
+    return show(options, wire.Done(), f"{options.id} is {'banned' if options.ban else 'out of the fleet'}.")
 
 
 def _models(options: argparse.Namespace) -> int:
-    with _client(options) as console:
+    with client_of(options) as console:
         if options.add is not None:
             added = console.add_library(options.add)
-            return _show(options, added, f"{added.model_id} can be deployed: {added.layer_count} layers.")
+            return show(options, added, f"{added.model_id} can be deployed: {added.layer_count} layers.")
         libraries = console.libraries()
-    return _show(options, libraries, tables.libraries_table(libraries))
+    return show(options, libraries, tables.libraries_table(libraries))
 
 
 def _deploy(options: argparse.Namespace) -> int:
@@ -198,7 +168,7 @@ def _deploy(options: argparse.Namespace) -> int:
         cache_mb=options.cache_mb,
     )
     broken: wire.Broken | None = None
-    with _client(options) as console, tables.DeployView(tables.printer()) as view:
+    with client_of(options) as console, tables.DeployView(tables.printer()) as view:
         for event in console.deploy(request):
             if options.json:
                 print(msgspec.json.encode(event).decode(), flush=True)
@@ -211,49 +181,12 @@ def _deploy(options: argparse.Namespace) -> int:
 
 
 def _undeploy(options: argparse.Namespace) -> int:
-    with _client(options) as console:
+    with client_of(options) as console:
         console.undeploy(options.model)
-    return _show(options, wire.Done(), f"{options.model} is not served any more.")
+    return show(options, wire.Done(), f"{options.model} is not served any more.")
 
 
 def _status(options: argparse.Namespace) -> int:
-    with _client(options) as console:
+    with client_of(options) as console:
         status = console.status()
-    return _show(options, status, *tables.status_tables(status))
-
-
-def _key_create(options: argparse.Namespace) -> int:
-    with _client(options) as console:
-        made = console.create_key(options.name, scope=options.scope, days=options.days)
-    return _hand_over_secret(options, made, made.secret, "The key")
-
-
-def _key_list(options: argparse.Namespace) -> int:
-    with _client(options) as console:
-        keys = console.keys()
-    return _show(options, keys, tables.keys_table(keys))
-
-
-def _key_revoke(options: argparse.Namespace) -> int:
-    with _client(options) as console:
-        console.revoke_key(options.id)
-    return _show(options, wire.Done(), f"The key {options.id} no longer opens anything.")
-
-
-def _show(options: argparse.Namespace, value: object, *shown: Table | str) -> int:
-    if options.json:
-        print(msgspec.json.encode(value).decode())
-        return 0
-    console = tables.printer()
-    for item in shown:
-        console.print(item, markup=not isinstance(item, str), highlight=False)
-    return 0
-
-
-def _hand_over_secret(options: argparse.Namespace, answer: msgspec.Struct, secret: str, what: str) -> int:
-    """Print a secret once, or write it to a file only its owner can read."""
-    if options.out is None:
-        print(msgspec.json.encode(answer).decode() if options.json else secret)
-        return 0
-    write_whole(options.out, f"{secret}\n".encode(), mode=0o600)
-    return _show(options, wire.Done(detail={"file": str(options.out)}), f"{what} is in {options.out}.")
+    return show(options, status, *tables.status_tables(status))

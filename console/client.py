@@ -20,7 +20,8 @@ from console.api.admin import types as wire
 from console.api.http import ErrorEnvelope
 from console.data import ServiceFile, admin_key_path, service_file_path
 from console.errors import ClientError, ServiceRefused, ServiceUnreachable
-from console.registry.records import ApiKey, AuditEntry, InviteRecord, Scope
+from console.registry.chain import Checked
+from console.registry.records import ApiKey, AuditEntry, InviteRecord, Role, Scope, User
 
 TIMEOUT = httpx2.Timeout(10.0, connect=3.0, read=60.0)
 DEPLOY_SILENCE_S = 900.0
@@ -35,9 +36,8 @@ class AdminClient:
     def __init__(self, url: str, key: str, *, authority: Path | None = None) -> None:
         """`authority` is the PEM of the fleet's CA when `url` is https."""
         verify = ssl.create_default_context(cafile=authority) if authority is not None else True
-        self._http = httpx2.Client(
-            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=TIMEOUT, verify=verify, trust_env=False
-        )
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT, verify=verify, trust_env=False)
         self._url = url
 
     @classmethod
@@ -126,17 +126,73 @@ class AdminClient:
     def status(self) -> wire.Status:
         return self._call("GET", "/status", wire.Status)
 
-    def create_key(self, name: str, *, scope: Scope = "chat", days: float | None = None) -> wire.Key:
-        return self._call("POST", "/keys", wire.Key, wire.NewKey(name, scope, days))
+    @classmethod
+    def log_in(cls, url: str, name: str, password: str, *, authority: Path | None = None) -> Self:
+        """Buy a session with a password. Raises ServiceRefused (401, 429) or ServiceUnreachable."""
+        with cls(url, "", authority=authority) as nobody:
+            session = nobody._call("POST", "/login", wire.Session, wire.Login(name, password))
+        return cls(url, session.token, authority=authority)
+
+    def log_out(self) -> None:
+        """End the session; an API key stays what it is."""
+        self._call("POST", "/logout", wire.Done)
+
+    def who_am_i(self) -> wire.Me:
+        return self._call("GET", "/me", wire.Me)
+
+    def change_own_password(self, password: str, new_password: str) -> None:
+        self._call("POST", "/me/password", wire.Done, wire.OwnPassword(password, new_password))
+
+    def users(self) -> list[User]:
+        return self._call("GET", "/users", wire.Users).users
+
+    def create_user(self, name: str, *, role: Role = "user", password: str | None = None) -> User:
+        return self._call("POST", "/users", User, wire.NewUser(name, role, password))
+
+    def change_user(self, name: str, change: wire.UserChange) -> User:
+        return self._call("PATCH", f"/users/{_part(name)}", User, change)
+
+    def create_key(
+        self,
+        name: str,
+        *,
+        scope: Scope = "chat",
+        days: float | None = None,
+        user: str = "",
+        limits: wire.Limits | None = None,
+    ) -> wire.Key:
+        given = msgspec.structs.asdict(limits or wire.Limits())
+        return self._call("POST", "/keys", wire.Key, wire.NewKey(name=name, scope=scope, days=days, user=user, **given))
 
     def keys(self) -> list[ApiKey]:
         return self._call("GET", "/keys", wire.Keys).keys
 
+    def limit_key(self, key_id: str, limits: wire.Limits) -> ApiKey:
+        return self._call("PATCH", f"/keys/{_part(key_id)}", ApiKey, limits)
+
     def revoke_key(self, key_id: str) -> None:
         self._call("DELETE", f"/keys/{_part(key_id)}", wire.Done)
 
-    def audit(self, *, limit: int = 100) -> list[AuditEntry]:
-        return self._call("GET", f"/audit?limit={limit}", wire.Audit).entries
+    def audit(self, *, limit: int = 100, before: int = 0, search: str = "") -> list[AuditEntry]:
+        path = f"/audit?limit={limit}&before={before}&search={_part(search)}"
+        return self._call("GET", path, wire.Audit).entries
+
+    def verify_audit(self, sequence: int = 0, known_hash: str = "") -> Checked:
+        """Let the console check its whole log. Raises ServiceRefused with code `audit_broken`."""
+        return self._call("POST", "/audit/verify", Checked, wire.VerifyAudit(sequence, known_hash), silence_s=600)
+
+    def export_audit(self) -> Iterator[bytes]:
+        """Yield the whole log, one JSON object a line, the oldest entry first."""
+        try:
+            with self._http.stream("GET", "/admin/v1/audit/export") as response:
+                if response.is_error:
+                    response.read()
+                    raise self._refusal(response)
+                for line in response.iter_lines():
+                    if line:
+                        yield line.encode()
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from None
 
     def _call(
         self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, silence_s: float = 60.0

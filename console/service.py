@@ -27,11 +27,13 @@ from agent.link.closing import CloseCode
 from agent.link.errors import KeyLocked
 from agent.link.keystore import Keystore
 from console.api.admin import types as wire
+from console.api.admin.access import AccessRoutes
 from console.api.admin.routes import AdminRoutes
 from console.api.app import build_app
 from console.api.auth import Gate
 from console.api.health import HealthRoutes
 from console.api.openai.routes import OpenAIRoutes
+from console.api.quotas import Quotas
 from console.api.server import ApiServer
 from console.api.tls import api_tls
 from console.data import (
@@ -164,7 +166,7 @@ class ConsoleService:
         self._deployments = Deployments(self._registry, self._hub, shelf)
         agents_port = await self._open_agents_port(authority)
         self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
-        gate = Gate(self._registry.keys)
+        gate = Gate(self._registry)
         admin = AdminRoutes(
             registry=self._registry,
             authority=authority,
@@ -176,8 +178,9 @@ class ConsoleService:
         )
         routes = [
             *HealthRoutes(self._deployments.probe, gate).routes(),
-            *OpenAIRoutes(self._deployments, gate).routes(),
+            *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage)).routes(),
             *admin.routes(),
+            *AccessRoutes(self._registry, gate).routes(),
         ]
         self._api = await self._make_api(build_app(routes), authority)
         await self._api.start()
@@ -251,7 +254,7 @@ def ensure_admin_key(registry: Registry, folder: Path) -> None:
     """Keep a working admin key in the folder, for the command line of whoever may read it."""
     path = admin_key_path(folder)
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        known = registry.keys.authenticate(path.read_text("utf-8").strip())
+        known = registry.authenticate(path.read_text("utf-8").strip())
         if known is not None and known.allows("admin"):
             path.chmod(0o600)
             return

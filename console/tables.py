@@ -12,7 +12,7 @@ from rich.table import Table
 
 from console.api.admin import types as wire
 from console.fleet.direct import StageLink
-from console.registry.records import ApiKey
+from console.registry.records import ApiKey, AuditEntry, User
 
 PROSE = frozenset({"note", "problem", "folder"})
 
@@ -87,13 +87,55 @@ def keys_table(keys: Sequence[ApiKey]) -> Table:
         (
             key.key_id,
             key.name,
+            key.user,
             ", ".join(key.scopes),
             moment(key.created_s),
+            "" if key.expires_s is None else moment(key.expires_s),
             "no" if key.revoked_s is None else moment(key.revoked_s),
+            _limit(key.quota.streams),
+            f"{key.tokens_today} of {_limit(key.quota.tokens_per_day)}",
+            ", ".join(key.quota.models) or "all",
         )
         for key in keys
     ]
-    return table(("id", "name", "scopes", "created", "revoked"), rows)
+    columns = ("id", "name", "user", "scopes", "created", "expires", "revoked", "streams", "tokens today", "models")
+    return table(columns, rows)
+
+
+def _limit(value: int | None) -> str:
+    return "any" if value is None else str(value)
+
+
+def users_table(users: Sequence[User]) -> Table:
+    """Return the users."""
+    rows = [
+        (
+            user.name,
+            user.role,
+            "yes" if user.has_password else "no",
+            moment(user.created_s),
+            "no" if user.disabled_s is None else moment(user.disabled_s),
+        )
+        for user in users
+    ]
+    return table(("name", "role", "password", "created", "disabled"), rows)
+
+
+def audit_table(entries: Sequence[AuditEntry]) -> Table:
+    """Return entries of the audit log, in the order given."""
+    rows = [
+        (
+            entry.sequence,
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at_s)),
+            entry.actor,
+            entry.source,
+            entry.action,
+            entry.target,
+            " ".join(f"{name}={value}" for name, value in entry.detail.items() if value not in ("", None, [])),
+        )
+        for entry in entries
+    ]
+    return table(("number", "time", "who", "from", "what", "to what", "note"), rows)
 
 
 def status_tables(status: wire.Status) -> Iterator[Table | str]:

@@ -1,4 +1,4 @@
-"""Who is asking: a bearer key, checked by the registry on every request."""
+"""Who is asking: a bearer token, an API key or a login's, checked by the registry on every request."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Protocol
 from starlette.requests import Request
 
 from console.api.http import ApiError
-from console.registry.records import ApiKey, Scope
-
-Principal = ApiKey
+from console.registry.audit import Actor
+from console.registry.records import Principal, Scope
 
 
 class KeyRing(Protocol):
-    """The part of the registry that knows keys."""
+    """The part of the registry that knows keys and logins."""
 
-    def authenticate(self, key: str) -> ApiKey | None:
-        """Return the live key's record; None for an unknown, expired or revoked one. Compares hashes only."""
+    def authenticate(self, token: str) -> Principal | None:
+        """Return who a live token stands for; None for an unknown, expired or revoked one. Compares hashes only."""
         ...
 
 
@@ -26,15 +25,11 @@ class Gate:
     def __init__(self, keys: KeyRing) -> None:
         self._keys = keys
 
-    async def chat(self, request: Request) -> Principal:
-        """Raises ApiError 401 without a live key, 403 when the key's scope does not reach."""
-        return self._check(request, "chat")
+    async def require(self, request: Request, scope: Scope | None) -> Principal:
+        """Return who asks. Raises ApiError 401 without a live token, 403 when it does not reach to `scope`.
 
-    async def admin(self, request: Request) -> Principal:
-        """Raises ApiError 401 without a live key, 403 when the key's scope does not reach."""
-        return self._check(request, "admin")
-
-    def _check(self, request: Request, scope: Scope) -> Principal:
+        None asks for any live token.
+        """
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
             message = "This needs an API key in the header 'Authorization: Bearer <key>'."
@@ -43,8 +38,18 @@ class Gate:
         if principal is None:
             message = "The API key is not known here, has expired or was revoked; ask the admin for a new one."
             raise ApiError(401, message, code="invalid_api_key", should_retry=False)
-        if not principal.allows(scope):
-            message = f"The API key's scope does not allow this; a key with scope {scope!r} is needed."
+        if scope is not None and not principal.allows(scope):
+            message = f"The API key's scope or role does not allow this; {scope!r} is needed."
             raise ApiError(403, message, code="insufficient_scope", kind="invalid_request_error", should_retry=False)
         request.state.principal = principal
         return principal
+
+
+def source_of(request: Request) -> str:
+    """Return the address a request came from: the socket's, whatever its headers claim."""
+    return request.client.host if request.client is not None else ""
+
+
+def actor_of(principal: Principal, request: Request) -> Actor:
+    """Say who makes a change and from where, for the audit log."""
+    return Actor(principal.actor_name, source_of(request))

@@ -34,7 +34,7 @@ class HealthRoutes:
         return json_response({"status": "ok"})
 
     async def readiness(self, request: Request) -> Response:
-        await self._gate.chat(request)
+        await self._gate.require(request, "chat")
         views = await self._probe(MAX_AGE_S, WAIT_S)
         models = [
             {"model": view.model, "state": view.state, "ready": _is_ready(view), "probe": view.probe} for view in views

@@ -3,8 +3,10 @@
 RegistryError
  ├─ RegistryUnreadable   the database or the authority's files cannot be opened or are damaged
  ├─ RegistryTooNew       written by a newer console
- ├─ NotFound             no such device, invite, key or library
+ ├─ NotFound             no such device, invite, user, key or library
  ├─ WrongState           the record's state does not allow the change
+ ├─ PasswordUnfit        a new password is too short or too long
+ ├─ AuditBroken          the audit log was changed: `sequence` is the first entry that is not as it was written
  ├─ InviteNotUsable      an invite cannot be redeemed; `code` says why
  ├─ RequestRefused       a certificate request is not acceptable
  ├─ Cloned               two PCs use one device's identity
@@ -42,6 +44,20 @@ class WrongState(RegistryError):
     """The record's state does not allow the change."""
 
     exit_code = 22
+
+
+class PasswordUnfit(RegistryError):
+    """A new password is too short or too long."""
+
+
+class AuditBroken(RegistryError):
+    """The audit log was changed: `sequence` is the first entry that is not as it was written."""
+
+    exit_code = 23
+
+    def __init__(self, message: str, sequence: int) -> None:
+        super().__init__(message)
+        self.sequence = sequence
 
 
 class InviteNotUsable(RegistryError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, MetaData, String, Text
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, LargeBinary, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 NAMING = {
@@ -109,6 +109,45 @@ class ApiKeyRow(Base):
     created_s: Mapped[float]
     expires_s: Mapped[float | None]
     revoked_s: Mapped[float | None]
+    user_name: Mapped[str | None] = mapped_column(ForeignKey("users.name"), index=True)
+    streams: Mapped[int | None]
+    tokens_per_day: Mapped[int | None] = mapped_column(BigInteger)
+    models: Mapped[list[str]]
+
+
+class UserRow(Base):
+    """A person who may log in or own keys. `password_hash` is Argon2id in PHC form."""
+
+    __tablename__ = "users"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))
+    password_hash: Mapped[str | None] = mapped_column(String(200))
+    created_s: Mapped[float]
+    disabled_s: Mapped[float | None]
+
+
+class SessionRow(Base):
+    """A login. Only the hash of its token is kept."""
+
+    __tablename__ = "sessions"
+
+    session_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    token_sha256: Mapped[bytes] = mapped_column(LargeBinary(32))
+    user_name: Mapped[str] = mapped_column(ForeignKey("users.name"), index=True)
+    created_s: Mapped[float]
+    expires_s: Mapped[float]
+    source: Mapped[str] = mapped_column(String(200))
+
+
+class UsageRow(Base):
+    """Tokens one key or person used on one day (UTC, days since 1970)."""
+
+    __tablename__ = "usage"
+
+    key_id: Mapped[str] = mapped_column(String(80), primary_key=True)
+    day: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    tokens: Mapped[int] = mapped_column(BigInteger)
 
 
 class LibraryRow(Base):
@@ -141,10 +180,34 @@ class AuditRow(Base):
     __tablename__ = "audit"
     __table_args__ = (Index("ix_audit_at_s", "at_s"),)
 
-    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     at_s: Mapped[float]
     actor: Mapped[str] = mapped_column(String(200))
     action: Mapped[str] = mapped_column(String(64))
     target: Mapped[str] = mapped_column(String(400))
     source: Mapped[str] = mapped_column(String(200))
     detail: Mapped[dict[str, Any]]
+    hash: Mapped[str] = mapped_column(String(64))
+
+
+class AuditHeadRow(Base):
+    """The last entry of the audit log. There is one such row; whoever adds entries holds its lock."""
+
+    __tablename__ = "audit_head"
+
+    name: Mapped[str] = mapped_column(String(8), primary_key=True)
+    sequence: Mapped[int]
+    hash: Mapped[str] = mapped_column(String(64))
+
+
+class AuditWordRow(Base):
+    """The index of the full-text search: the entries a word is in.
+
+    Words are bytes (UTF-8), which every database orders alike, whatever its language settings; a search for a
+    beginning is then one range of the primary key.
+    """
+
+    __tablename__ = "audit_words"
+
+    word: Mapped[bytes] = mapped_column(LargeBinary(64), primary_key=True)
+    sequence: Mapped[int] = mapped_column(ForeignKey("audit.sequence"), primary_key=True)

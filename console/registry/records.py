@@ -11,8 +11,18 @@ from console.registry.approval import NO_RULE, ApprovalRule
 
 DeviceState = Literal["pending", "active", "suspended", "expired", "evicted", "banned", "retired"]
 Approval = Literal["auto", "manual"]
-Scope = Literal["chat", "admin"]
+Scope = Literal["chat", "view", "operate", "audit", "admin"]
+Role = Literal["owner", "operator", "auditor", "user"]
 KeyProtection = Literal["keyring", "file"]
+
+ROLE_SCOPES: dict[Role, frozenset[Scope]] = {
+    "owner": frozenset({"chat", "view", "operate", "audit", "admin"}),
+    "operator": frozenset({"chat", "view", "operate"}),
+    "auditor": frozenset({"view", "audit"}),
+    "user": frozenset({"chat"}),
+}
+"""What each role may do. `chat`: use the models; `view`: see the fleet; `operate`: enrol PCs, add and deploy models;
+`audit`: read the audit log; `admin`: users and keys, and everything else."""
 
 
 class DeviceRecord(msgspec.Struct, frozen=True):
@@ -77,8 +87,16 @@ class CertificateRecord(msgspec.Struct, frozen=True):
     spki_sha256: str
 
 
+class Quota(msgspec.Struct, frozen=True):
+    """What a key may use: answers at once, tokens (of prompts and answers) a day, models by id. None, []: no limit."""
+
+    streams: int | None = None
+    tokens_per_day: int | None = None
+    models: list[str] = []
+
+
 class ApiKey(msgspec.Struct, frozen=True):
-    """An API key as the console keeps it: without its secret."""
+    """An API key as the console keeps it: without its secret. `user` (a name) is whose it is; empty: nobody's."""
 
     key_id: str
     name: str
@@ -86,10 +104,52 @@ class ApiKey(msgspec.Struct, frozen=True):
     created_s: float
     expires_s: float | None
     revoked_s: float | None
+    user: str = ""
+    quota: Quota = Quota()
+    tokens_today: int = 0
+
+
+class User(msgspec.Struct, frozen=True):
+    """A person. Without a password there is no logging in, only keys."""
+
+    name: str
+    role: Role
+    created_s: float
+    disabled_s: float | None
+    has_password: bool
+
+
+class SessionRecord(msgspec.Struct, frozen=True):
+    """Somebody's login. Times are Unix seconds."""
+
+    session_id: str
+    user: str
+    created_s: float
+    expires_s: float
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who asks: the holder of a live key or session, with what both the key and its user's role allow now.
+
+    `key_id` is the key's id, or `user:<name>` for a session: queues, quotas and counted tokens go by it.
+    """
+
+    key_id: str
+    user: str
+    scopes: frozenset[Scope]
+    quota: Quota = Quota()
+    session_id: str = ""
 
     def allows(self, scope: Scope) -> bool:
-        """Whether the key may do what `scope` stands for. Admin keys may also chat."""
+        """Whether this one may do what `scope` stands for; `admin` allows everything."""
         return scope in self.scopes or "admin" in self.scopes
+
+    @property
+    def actor_name(self) -> str:
+        """How the audit log names this one."""
+        if self.session_id:
+            return f"user:{self.user}"
+        return f"user:{self.user} key:{self.key_id}" if self.user else f"key:{self.key_id}"
 
 
 class LibraryRecord(msgspec.Struct, frozen=True):
@@ -113,7 +173,7 @@ class Deployment(msgspec.Struct, frozen=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """One change, as the audit log keeps it."""
+    """One change, as the audit log keeps it. `hash` binds it to the entry before; see `chain.py`."""
 
     sequence: int
     at_s: float
@@ -122,3 +182,4 @@ class AuditEntry(msgspec.Struct, frozen=True):
     target: str
     source: str
     detail: dict[str, Any]
+    hash: str = ""

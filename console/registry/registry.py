@@ -1,7 +1,7 @@
 """The registry: one database with everything the console remembers.
 
     registry = Registry.open(folder / "registry.sqlite3")
-    registry.invites.create(...)      registry.devices.by_state(...)      registry.keys.authenticate(...)
+    registry.invites.create(...)      registry.devices.list(...)      registry.authenticate(token)
 
 Methods are synchronous and take well under a millisecond on SQLite; they may be called from any thread. Each change
 and its audit entry are one transaction.
@@ -22,6 +22,10 @@ from console.registry.invites import Invites
 from console.registry.keys import ApiKeys
 from console.registry.libraries import Deployments, Libraries
 from console.registry.marks import Marks
+from console.registry.records import Principal
+from console.registry.sessions import Sessions
+from console.registry.usage import UsageLog
+from console.registry.users import Users
 
 
 class Registry:
@@ -34,7 +38,10 @@ class Registry:
         self.device_keys = DeviceKeys(database, now)
         self.marks = Marks(database, now)
         self.invites = Invites(database, now)
-        self.keys = ApiKeys(database, now)
+        self.usage = UsageLog(database, now)
+        self.users = Users(database, now)
+        self.keys = ApiKeys(database, self.usage, now)
+        self.sessions = Sessions(database, self.users, now)
         self.libraries = Libraries(database, now)
         self.deployments = Deployments(database, now)
 
@@ -45,6 +52,10 @@ class Registry:
         Raises RegistryTooNew if a newer console wrote it, RegistryUnreadable if it cannot be opened.
         """
         return cls(Database.open(where, now()), now)
+
+    def authenticate(self, token: str) -> Principal | None:
+        """Return who a bearer token stands for now, an API key or a login; None for any that is not alive."""
+        return self.keys.authenticate(token) or self.sessions.authenticate(token)
 
     def close(self) -> None:
         """Close every connection; the registry cannot be used afterwards."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -13,11 +14,12 @@ from console.api.app import build_app
 from console.api.auth import Gate
 from console.api.models import ServedModel
 from console.api.openai.routes import OpenAIRoutes
+from console.api.quotas import Quotas
 from console.api.server import ApiServer
 from console.errors import ModelUnavailable
 from console.pipeline.errors import PromptError
 from console.pipeline.types import Event, Finished, GenerationRequest, Generator, Text, Timings, Usage
-from console.registry.records import ApiKey, Scope
+from console.registry.records import Principal
 
 CHAT_KEY, ADMIN_KEY = "chat-secret", "admin-secret"
 Step = Event | float | asyncio.Event | Exception
@@ -84,11 +86,32 @@ class Models:
 
 
 class Keys:
-    """Two keys, one per scope."""
+    """Two keys, one per scope, or those given."""
 
-    def authenticate(self, key: str) -> ApiKey | None:
-        scopes: dict[str, list[Scope]] = {CHAT_KEY: ["chat"], ADMIN_KEY: ["admin"]}
-        return ApiKey(key[:4], key, scopes[key], 0.0, None, None) if key in scopes else None
+    def __init__(self, **principals: Principal) -> None:
+        self._principals = principals or {
+            CHAT_KEY: Principal("chat", "", frozenset({"chat"})),
+            ADMIN_KEY: Principal("admin", "", frozenset({"admin"})),
+        }
+
+    def authenticate(self, token: str) -> Principal | None:
+        return self._principals.get(token)
+
+
+class Counted:
+    """Tokens by key, in memory; the day ends in 1000 s."""
+
+    def __init__(self, **used: int) -> None:
+        self.used = Counter(used)
+
+    def add(self, key_id: str, tokens: int) -> None:
+        self.used[key_id] += tokens
+
+    def today(self, key_id: str) -> int:
+        return self.used[key_id]
+
+    def seconds_left(self) -> int:
+        return 1000
 
 
 @contextlib.asynccontextmanager
@@ -102,5 +125,11 @@ async def serving(app: ASGIApp) -> AsyncIterator[str]:
         await server.stop()
 
 
-def chat_app(*models: Generator, unavailable: Sequence[str] = ()) -> ASGIApp:
-    return build_app(OpenAIRoutes(Models(*models, unavailable=unavailable), Gate(Keys())).routes())
+def chat_app(
+    *models: Generator,
+    unavailable: Sequence[str] = (),
+    keys: Keys | None = None,
+    counted: Counted | None = None,
+) -> ASGIApp:
+    gate, quotas = Gate(keys or Keys()), Quotas(counted or Counted())
+    return build_app(OpenAIRoutes(Models(*models, unavailable=unavailable), gate, quotas).routes())

@@ -1,38 +1,28 @@
-"""The routes of /admin/v1: HTTP in, a call to whoever knows, records out. Every one needs an admin key."""
+"""The routes of /admin/v1 for the fleet and its models: HTTP in, a call to whoever knows, records out."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from agent.link import invite as invites
 from agent.link.closing import CloseCode
 from console.api.admin import types as wire
+from console.api.admin.guard import AdminRoute, JsonLines, guarded
 from console.api.admin.views import agent_views
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
 from console.deploy import Deployments
-from console.errors import DeployRefused
-from console.fleet.errors import LibraryNotServed
 from console.fleet.hub import Hub
 from console.libraries import LibraryShelf
 from console.registry.audit import Actor
 from console.registry.authority import Authority
-from console.registry.errors import NotFound, RegistryError, WrongState
 from console.registry.records import Approval
 from console.registry.registry import Registry
-from shard_export.library.errors import LibraryError
-
-MAX_AUDIT = 1000
 
 
 class Overview(Protocol):
@@ -70,38 +60,23 @@ class AdminRoutes:
         self._gate = gate
 
     def routes(self) -> list[Route]:
-        """List the routes, each behind the admin gate."""
-        table: list[tuple[str, str, Callable[[Request, Actor], Awaitable[Response]]]] = [
-            ("GET", "/status", self.status),
-            ("GET", "/invites", self.list_invites),
-            ("POST", "/invites", self.create_invite),
-            ("DELETE", "/invites/{token_id}", self.revoke_invite),
-            ("GET", "/agents", self.list_agents),
-            ("POST", "/agents/{device_id}/approve", self.approve),
-            ("POST", "/agents/{device_id}/deny", self.deny),
-            ("POST", "/agents/{device_id}/revoke", self.revoke),
-            ("GET", "/libraries", self.list_libraries),
-            ("POST", "/libraries", self.add_library),
-            ("GET", "/deployments", self.list_deployments),
-            ("POST", "/deployments", self.deploy),
-            ("DELETE", "/deployments/{model:path}", self.undeploy),
-            ("GET", "/keys", self.list_keys),
-            ("POST", "/keys", self.create_key),
-            ("DELETE", "/keys/{key_id}", self.revoke_key),
-            ("GET", "/audit", self.list_audit),
+        """List the routes, each behind the gate of its scope."""
+        table: list[AdminRoute] = [
+            ("GET", "/status", "view", self.status),
+            ("GET", "/invites", "view", self.list_invites),
+            ("POST", "/invites", "operate", self.create_invite),
+            ("DELETE", "/invites/{token_id}", "operate", self.revoke_invite),
+            ("GET", "/agents", "view", self.list_agents),
+            ("POST", "/agents/{device_id}/approve", "operate", self.approve),
+            ("POST", "/agents/{device_id}/deny", "operate", self.deny),
+            ("POST", "/agents/{device_id}/revoke", "operate", self.revoke),
+            ("GET", "/libraries", "view", self.list_libraries),
+            ("POST", "/libraries", "operate", self.add_library),
+            ("GET", "/deployments", "view", self.list_deployments),
+            ("POST", "/deployments", "operate", self.deploy),
+            ("DELETE", "/deployments/{model:path}", "operate", self.undeploy),
         ]
-        return [Route(f"/admin/v1{path}", self._guarded(handler), methods=[method]) for method, path, handler in table]
-
-    def _guarded(
-        self, handler: Callable[[Request, Actor], Awaitable[Response]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            principal = await self._gate.admin(request)
-            source = request.client.host if request.client is not None else ""
-            with _refusals():
-                return await handler(request, Actor(f"admin:{principal.key_id}", source))
-
-        return endpoint
+        return guarded(self._gate, table)
 
     async def status(self, request: Request, actor: Actor) -> Response:
         return json_response(self._overview.status())
@@ -176,61 +151,3 @@ class AdminRoutes:
     async def undeploy(self, request: Request, actor: Actor) -> Response:
         await self._deployments.undeploy(request.path_params["model"], actor)
         return json_response(wire.Done())
-
-    async def list_keys(self, request: Request, actor: Actor) -> Response:
-        return json_response(wire.Keys(self._registry.keys.list()))
-
-    async def create_key(self, request: Request, actor: Actor) -> Response:
-        asked = convert(parse_object(await read_body(request)), wire.NewKey)
-        expires_s = None if asked.days is None else time.time() + asked.days * 86_400
-        record, secret = self._registry.keys.create(asked.name, [asked.scope], expires_s=expires_s, actor=actor)
-        return json_response(wire.Key(record, secret), 201)
-
-    async def revoke_key(self, request: Request, actor: Actor) -> Response:
-        self._registry.keys.revoke(request.path_params["key_id"], actor)
-        return json_response(wire.Done())
-
-    async def list_audit(self, request: Request, actor: Actor) -> Response:
-        limit = _whole_number(request, "limit", 100)
-        before = _whole_number(request, "before", 0)
-        entries = self._registry.audit.list(limit=min(limit, MAX_AUDIT), before=before or None)
-        return json_response(wire.Audit(entries))
-
-
-class JsonLines(Response):
-    """Sends each value as one line of JSON when it comes. The client leaving ends the reading, not the work."""
-
-    def __init__(self, values: AsyncIterator[msgspec.Struct]) -> None:
-        super().__init__()
-        self._values = values
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"content-type", b"application/jsonl"), (b"cache-control", b"no-cache")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        async for value in self._values:
-            await send({"type": "http.response.body", "body": msgspec.json.encode(value) + b"\n", "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """Say the errors of the parts in HTTP."""
-    try:
-        yield
-    except NotFound as error:
-        raise ApiError(404, str(error), code="not_found") from None
-    except WrongState as error:
-        raise ApiError(409, str(error), code="wrong_state") from None
-    except DeployRefused as error:
-        raise ApiError(409, str(error), code="deploy_refused") from None
-    except (LibraryError, LibraryNotServed) as error:
-        raise ApiError(400, str(error), param="folder", code="library_unusable") from None
-    except RegistryError as error:
-        raise ApiError(400, str(error), code="refused") from None
-
-
-def _whole_number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, str(default))
-    if not text.isdecimal() or len(text) > 18:
-        raise ApiError(400, f"The parameter {name!r} must be a whole number.", param=name, code="invalid_value")
-    return int(text)

@@ -9,23 +9,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from console.api.auth import Gate, Principal
+from console.api.auth import Gate
 from console.api.http import ApiError, json_response, parse_object, read_body
 from console.api.models import ModelDirectory, ServedModel
 from console.api.openai.answers import StreamedAnswer, WholeAnswer
 from console.api.openai.requests import ChatRequest, parse_chat
 from console.api.openai.responses import ChunkWriter
+from console.api.quotas import Quotas
 from console.errors import ModelUnavailable
 from console.pipeline.errors import PromptError
 from console.pipeline.types import GenerationRequest, Generator
+from console.registry.records import Principal
 
 
 class OpenAIRoutes:
     """Serves /v1 from the deployed models."""
 
-    def __init__(self, models: ModelDirectory, gate: Gate) -> None:
+    def __init__(self, models: ModelDirectory, gate: Gate, quotas: Quotas) -> None:
         self._models = models
         self._gate = gate
+        self._quotas = quotas
 
     def routes(self) -> list[Route]:
         """List the routes."""
@@ -36,30 +39,38 @@ class OpenAIRoutes:
         ]
 
     async def list_models(self, request: Request) -> Response:
-        await self._gate.chat(request)
-        return json_response({"object": "list", "data": [_card(model) for model in self._models.served()]})
+        principal = await self._gate.require(request, "chat")
+        served = [model for model in self._models.served() if self._quotas.may_use(principal, model.model_id)]
+        return json_response({"object": "list", "data": [_card(model) for model in served]})
 
     async def get_model(self, request: Request) -> Response:
-        await self._gate.chat(request)
+        principal = await self._gate.require(request, "chat")
         wanted = request.path_params["model_id"]
+        self._check_model(principal, wanted)
         for model in self._models.served():
             if model.model_id == wanted:
                 return json_response(_card(model))
         raise _not_found(wanted)
 
     async def chat(self, request: Request) -> Response:
-        principal = await self._gate.chat(request)
+        principal = await self._gate.require(request, "chat")
         asked = parse_chat(parse_object(await read_body(request)))
+        self._check_model(principal, asked.model)
         generator = self._generator(asked.model)
         generation = _generation(asked, generator, principal)
         answer_id, created_s = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
-        events = generator.generate(generation)
+        events = self._quotas.metered(principal, len(generation.prompt_ids), generator.generate(generation))
         if not asked.stream:
             return WholeAnswer(events, answer_id, created_s, generator.model_id, logprobs=bool(asked.logprobs))
         options = asked.stream_options
         include_usage = options is not None and bool(options.include_usage)
         writer = ChunkWriter(answer_id, created_s, generator.model_id, include_usage=include_usage)
         return StreamedAnswer(events, writer)
+
+    def _check_model(self, principal: Principal, model_id: str) -> None:
+        if not self._quotas.may_use(principal, model_id):
+            message = f"This key may not use the model {model_id[:200]!r}; GET /v1/models lists those it may."
+            raise ApiError(403, message, param="model", code="model_not_allowed", should_retry=False)
 
     def _generator(self, model_id: str) -> Generator:
         try:

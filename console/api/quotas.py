@@ -1,0 +1,92 @@
+"""What a key may use: models, answers at once, tokens a day. Everybody's tokens are counted, limited or not.
+
+Answers at once are counted in this process: two consoles on one registry allow a key that many each. Tokens are counted
+in the registry when an answer ends, for all consoles together; the answer that passes the limit is not cut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from console.api.http import ApiError
+from console.api.openai.answers import close_events
+from console.pipeline.types import Event, Finished, Text
+from console.registry.records import Principal
+
+log = logging.getLogger(__name__)
+
+STREAM_WAIT_S = 5
+"""What Retry-After says when too many answers run: nobody knows when one of them ends."""
+
+
+class TokenCounter(Protocol):
+    """Where used tokens are remembered; the registry's `usage` is one."""
+
+    def add(self, key_id: str, tokens: int) -> None:
+        """Count tokens for today."""
+        ...
+
+    def today(self, key_id: str) -> int:
+        """Return today's tokens."""
+        ...
+
+    def seconds_left(self) -> int:
+        """Return the seconds until counting starts again."""
+        ...
+
+
+class Quotas:
+    """Keeps keys within their limits. Event loop only."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._running: Counter[str] = Counter()
+
+    def may_use(self, principal: Principal, model_id: str) -> bool:
+        """Whether a key may use a model."""
+        return not principal.quota.models or model_id in principal.quota.models
+
+    async def metered(
+        self, principal: Principal, prompt_tokens: int, events: AsyncIterator[Event]
+    ) -> AsyncIterator[Event]:
+        """Pass the events of an answer on and count it. Raises ApiError 429 before the first event.
+
+        Closing it closes `events`, and counts what was there by then.
+        """
+        key_id = principal.key_id
+        self._check(principal)
+        self._running[key_id] += 1
+        tokens = 0
+        try:
+            async for event in events:
+                if isinstance(event, Text):
+                    tokens = (tokens or prompt_tokens) + len(event.token_ids)
+                elif isinstance(event, Finished):
+                    tokens = event.usage.prompt_tokens + event.usage.completion_tokens
+                yield event
+        finally:
+            self._running[key_id] -= 1
+            if not self._running[key_id]:
+                del self._running[key_id]
+            await close_events(events)
+            if tokens:
+                self._count(key_id, tokens)
+
+    def _check(self, principal: Principal) -> None:
+        quota, key_id = principal.quota, principal.key_id
+        if quota.streams is not None and self._running[key_id] >= quota.streams:
+            message = f"This key may have {quota.streams} answers at once and has them; wait for one to end."
+            raise ApiError(429, message, code="too_many_streams", retry_after_s=STREAM_WAIT_S, should_retry=True)
+        if quota.tokens_per_day is not None and self._counter.today(key_id) >= quota.tokens_per_day:
+            message = f"This key has used its {quota.tokens_per_day} tokens for today; it can go on at 0:00 UTC."
+            wait_s = self._counter.seconds_left()
+            raise ApiError(429, message, code="insufficient_quota", retry_after_s=wait_s, should_retry=False)
+
+    def _count(self, key_id: str, tokens: int) -> None:
+        try:
+            self._counter.add(key_id, tokens)
+        except Exception:  # the edge of a request whose answer is complete: the person keeps it, the log the cause
+            log.exception("%d tokens of %s could not be counted.", tokens, key_id)
