@@ -7,6 +7,7 @@ import getpass
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 from rich.table import Table
@@ -17,7 +18,7 @@ from console.client import AdminClient
 from console.data import default_data_folder, write_whole
 from console.errors import ClientError
 
-Commands = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
 Handler = Callable[[argparse.Namespace], int]
 MAX_PASSWORD_BYTES = 1024
 

@@ -133,9 +133,27 @@ def _upgrade(engine: Engine, url: URL, now_s: float) -> None:
             ) from None
         if _is_sqlite(url) and url.database:
             _copy_sqlite(Path(url.database), current, now_s)
-    with engine.execution_options(fallow_writes=True).begin() as connection:
+    writing = engine.execution_options(fallow_writes=True)
+    with writing.connect() as connection, _loose_ends(connection), connection.begin():
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        if _is_sqlite(url) and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+            raise sqlite3.IntegrityError("rows refer to others that are missing")
+
+
+@contextlib.contextmanager
+def _loose_ends(connection: Connection) -> Iterator[None]:
+    """Let SQLite replace tables that others refer to, which is how it alters them; checked when all is done."""
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    raw = connection.connection.driver_connection  # the pragma counts only outside of a transaction
+    assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - what the dialect's driver makes
+    raw.execute("PRAGMA foreign_keys=OFF").close()
+    try:
+        yield
+    finally:
+        raw.execute("PRAGMA foreign_keys=ON").close()
 
 
 def _copy_sqlite(path: Path, revision: str, now_s: float) -> None:

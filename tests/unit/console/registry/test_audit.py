@@ -133,7 +133,9 @@ def test_a_search_goes_on_page_by_page(registry: Registry) -> None:
     assert [entry.sequence for entry in registry.audit.list(search="target", limit=2, before=4)] == [3, 2]
 
 
-def test_an_older_log_is_numbered_and_chained_by_the_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_registry_keeps_its_rows_and_its_log_is_chained_by_the_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, older = tmp_path / "r.sqlite3", tmp_path / "migrations"
     shutil.copytree(_MIGRATIONS, older)
     for later in sorted((older / "versions").glob("r*.py"))[1:]:
@@ -143,11 +145,15 @@ def test_an_older_log_is_numbered_and_chained_by_the_upgrade(tmp_path: Path, mon
         Registry.open(path).close()
     for sequence in (2, 5):
         change(path, f"INSERT INTO audit VALUES ({sequence}, 1.5, 'admin:1', 'old', 'pc', '', '{{\"n\": 2.0}}')")
+    change(path, "INSERT INTO invites VALUES ('t', x'00', 'auto', 1, '', 1, '', 2, NULL)")
+    change(path, "INSERT INTO devices VALUES ('d', 'aa', 'active', '', 'n', '{}', 'c', 'file', x'00', 't', 1, 1, 1, 1)")
+    change(path, "INSERT INTO certificates VALUES ('s', 'd', x'00', 1, 2)")
     change(path, "INSERT INTO api_keys VALUES ('ab', x'00', 'old key', '[\"chat\"]', 1.0, NULL, NULL)")
     with Registry.open(path) as registry:
         registry.audit.append(ADMIN, "test", "later")
         assert registry.audit.verify().entries == 3
         assert [entry.sequence for entry in registry.audit.list(search="old")] == [2, 1]
+        assert [device.device_id for device in registry.devices.list()] == ["d"]
         (key,) = registry.keys.list()
         assert (key.name, key.user, key.quota.models) == ("old key", "", [])
 
