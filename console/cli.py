@@ -100,6 +100,12 @@ def _add_models(commands: Commands) -> None:
     deploy.add_argument("--cache", choices=get_args(CacheChoice), default="auto", help="how keys and values are kept")
     deploy.add_argument("--cache-mb", type=int, default=0, metavar="MB", help="memory for them on each PC")
     deploy.add_argument("--device", action="append", default=[], metavar="ID", help="use only these PCs; repeat it")
+    deploy.add_argument(
+        "--draft",
+        default="lookup",
+        metavar="LIBRARY|lookup|none",
+        help="what guesses the next tokens: a draft model, the text so far (the default), or nothing",
+    )
     undeploy = command(commands, "undeploy", "stop serving a model", _undeploy)
     undeploy.add_argument("model", metavar="MODEL")
     command(commands, "status", "show what runs where and how fast", _status)
@@ -166,6 +172,7 @@ def _deploy(options: argparse.Namespace) -> int:
         devices=options.device,
         cache=options.cache,
         cache_mb=options.cache_mb,
+        draft=options.draft,
     )
     broken: wire.Broken | None = None
     with client_of(options) as console, tables.DeployView(tables.printer()) as view:

@@ -19,6 +19,7 @@ from agent.stage.types import Epoch, PipelineId
 from console.api.admin import types as wire
 from console.api.models import ServedModel
 from console.deployment import Entry, SavedPlan, SavedStage, broken
+from console.drafting import check_draft, draft_library
 from console.errors import DeployError, DeployRefused, ModelUnavailable
 from console.facts import FleetFacts
 from console.fleet.events import AgentJoined, AgentLost, FleetEvent, StageDied
@@ -182,6 +183,7 @@ class Deployments:
                 await asyncio.gather(entry.keeper, return_exceptions=True)
                 entry.keeper = None
             await self._take_down(entry)
+            await check_draft(self._shelf, entry.request)
             await self._roll_out(entry, self._facts.available(entry.request), actor)
         except DeployError as error:
             entry.state, entry.message = "failed", str(error)
@@ -211,6 +213,7 @@ class Deployments:
             pipeline=entry.plan.pipeline,
             epoch=Epoch(entry.epoch),
             report=entry.tell,
+            draft=draft_library(self._shelf, entry.request),
         )
         facts = self._facts.collect(
             entry.request, agents, [other.live for other in self._entries.values() if other.live]

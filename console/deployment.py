@@ -92,6 +92,7 @@ class Entry:
             queued=status.streams_waiting,
             endings=status.endings,
             pace=status.pace,
+            speculation=status.speculation,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,8 @@ from console.registry.registry import Registry
 from shard_export.library.errors import LibraryError
 from shard_export.library.manifest import Manifest
 from shard_export.library.store import load_manifest
+
+Role = Literal["target", "draft"]
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +64,12 @@ class LibraryShelf:
         """Describe every registered library, the newest first."""
         return [self._describe(record) for record in self._registry.libraries.list()]
 
-    def of_model(self, model_id: str) -> LoadedLibrary:
-        """Return the newest usable library of a model. Raises DeployRefused."""
+    def of_model(self, model_id: str, role: Role = "target") -> LoadedLibrary:
+        """Return the newest usable library of a model, one made for `role` if there is. Raises DeployRefused."""
         known = [record for record in self._registry.libraries.list() if record.model_id == model_id]
-        for record in known:
-            if record.digest in self._loaded:
-                return self._loaded[record.digest]
+        usable = [self._loaded[record.digest] for record in known if record.digest in self._loaded]
+        if usable:
+            return next((library for library in usable if library.manifest.role == role), usable[0])
         if known:
             raise DeployRefused(self._problems[known[0].digest])
         raise DeployRefused(
@@ -96,4 +99,5 @@ class LibraryShelf:
             layer_count=manifest.layer_count,
             size_bytes=sum(file.size_bytes for file in manifest.files()),
             context_tokens=manifest.context_tokens,
+            role=manifest.role,
         )

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from agent.link.messages import LoadStage, StageProgress
 from agent.stage.types import Epoch, PipelineId, StageReport
 from console.api.admin import types as wire
+from console.drafting import make_drafts
 from console.errors import DeployFailed, DeployRefused
 from console.fleet.errors import StageLoadFailed
 from console.fleet.hub import Hub
 from console.libraries import LoadedLibrary
 from console.pipeline.coordinator import Coordinator
 from console.pipeline.errors import TokenizerUnusable
+from console.pipeline.speculation.draft_model import DraftModel
 from console.pipeline.tokens import ModelTokenizer
 from console.pipeline.types import StageInfo
 from console.planner.costs import Costs
@@ -43,6 +45,7 @@ class LivePipeline:
     probe_ms: float
     read_mb: list[float]
     """Megabytes of weights each stage reads in a decode step, as the planner counts them."""
+    draft_model: DraftModel | None = None
 
     @property
     def device_ids(self) -> list[str]:
@@ -52,6 +55,8 @@ class LivePipeline:
 async def take_down(hub: Hub, live: LivePipeline) -> None:
     """End the streams, drop the route and free the PCs that are still there."""
     await live.coordinator.close()
+    if live.draft_model is not None:
+        await live.draft_model.close()
     await withdraw(hub, live.pipeline, live.device_ids)
 
 
@@ -63,7 +68,11 @@ async def withdraw(hub: Hub, pipeline: PipelineId, device_ids: Sequence[str]) ->
 
 
 class Rollout:
-    """One attempt. `report` hears every event but the last one (Ready or Broken), on the event loop."""
+    """One attempt. `report` hears every event but the last one (Ready or Broken), on the event loop.
+
+    `draft` is the library of the draft model that the request names. It is loaded beside the stages and nobody waits
+    for it.
+    """
 
     def __init__(
         self,
@@ -74,6 +83,7 @@ class Rollout:
         pipeline: PipelineId,
         epoch: Epoch,
         report: Report,
+        draft: LoadedLibrary | None = None,
     ) -> None:
         self._hub = hub
         self._library = library
@@ -81,6 +91,8 @@ class Rollout:
         self._pipeline = pipeline
         self._epoch = epoch
         self._report = report
+        self._draft = draft
+        self._draft_model: DraftModel | None = None
 
     async def run(self, agents: Sequence[AgentFacts]) -> LivePipeline:
         """Bring the model up on some of `agents`. Raises DeployRefused or DeployFailed; cancelling takes it back."""
@@ -96,9 +108,20 @@ class Rollout:
         except BaseException:
             if coordinator is not None:
                 await coordinator.close()
+            if self._draft_model is not None:
+                await self._draft_model.close()
             await withdraw(self._hub, self._pipeline, device_ids)
             raise
-        return LivePipeline(self._pipeline, self._epoch, chosen, reports, coordinator, probe_ms, self._read_mb(chosen))
+        return LivePipeline(
+            self._pipeline,
+            self._epoch,
+            chosen,
+            reports,
+            coordinator,
+            probe_ms,
+            self._read_mb(chosen),
+            self._draft_model,
+        )
 
     async def _plan(self, agents: Sequence[AgentFacts]) -> Plan:
         request, manifest = self._request, self._library.manifest
@@ -188,6 +211,7 @@ class Rollout:
             tokenizer = await asyncio.to_thread(ModelTokenizer.load, self._library.folder, self._library.manifest)
         except TokenizerUnusable as error:
             raise DeployRefused(str(error)) from None
+        drafts, self._draft_model = make_drafts(self._request, self._draft, tokenizer, self._pipeline, self._epoch)
         coordinator = Coordinator(
             model_id=self._request.model,
             context_tokens=self._request.context,
@@ -209,7 +233,10 @@ class Rollout:
             submit=lambda data: self._hub.submit(self._pipeline, data),
             pipeline=self._pipeline,
             epoch=self._epoch,
+            drafts=drafts,
         )
+        if self._draft_model is not None:
+            self._draft_model.start(coordinator.drafts_ready)
         self._hub.set_frame_handler(lambda _, frame: coordinator.on_frame(frame), self._pipeline)
         return coordinator
 

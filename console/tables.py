@@ -12,6 +12,7 @@ from rich.table import Table
 
 from console.api.admin import types as wire
 from console.fleet.direct import StageLink
+from console.pipeline.types import SpeculationStatus
 from console.registry.records import ApiKey, AuditEntry, User
 
 PROSE = frozenset({"note", "problem", "folder"})
@@ -75,10 +76,18 @@ def agents_table(agents: Sequence[wire.Agent]) -> Table:
 def libraries_table(libraries: Sequence[wire.Library]) -> Table:
     """Return the registered libraries."""
     rows = [
-        (item.model_id, item.layer_count, gigabytes(item.size_bytes), item.context_tokens, item.folder, item.problem)
+        (
+            item.model_id,
+            item.role,
+            item.layer_count,
+            gigabytes(item.size_bytes),
+            item.context_tokens,
+            item.folder,
+            item.problem,
+        )
         for item in libraries
     ]
-    return table(("model", "layers", "size", "context", "folder", "problem"), rows)
+    return table(("model", "role", "layers", "size", "context", "folder", "problem"), rows)
 
 
 def keys_table(keys: Sequence[ApiKey]) -> Table:
@@ -168,6 +177,17 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
             yield "Answers by how they ended: " + ", ".join(f"{count} {name}" for name, count in view.endings.items())
         if view.pace:
             yield view.pace
+        yield _drafts(view.speculation)
+
+
+def _drafts(status: SpeculationStatus) -> str:
+    """Say how guessing goes, in one line."""
+    if status.reason:
+        return f"Drafts from {status.source}: hardly any. {status.reason}"
+    return (
+        f"Drafts from {status.source}: {status.drafts_per_round:.1f} a round, {status.acceptance:.0%} of them right, "
+        f"{status.tokens_per_round:.2f} tokens a round"
+    )
 
 
 def link_text(link: StageLink) -> str:

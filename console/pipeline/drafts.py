@@ -58,7 +58,10 @@ class DraftSource(Protocol):
 
 
 class NoDrafts:
-    """Never guesses."""
+    """Never guesses, because of `reason`."""
+
+    def __init__(self, reason: str = "Switched off.") -> None:
+        self._reason = reason
 
     def begin(self, stream: StreamId, ids: Sequence[int], sampling: Sampling) -> None:
         pass
@@ -76,7 +79,7 @@ class NoDrafts:
         pass
 
     def status(self) -> SpeculationStatus:
-        return SpeculationStatus(reason="Switched off.")
+        return SpeculationStatus(reason=self._reason)
 
 
 NO_DRAFTS = NoDrafts()

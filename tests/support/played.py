@@ -23,16 +23,17 @@ from tests.support.libraries import make_file, make_library
 TEMPLATE = "{% for message in messages %}{{ message.role[0] }}:{{ message.content }}\n{% endfor %}a:"
 
 
-def make_chat_library(folder: Path, *, model_id: str = "small", context_tokens: int = 512, layers: int = 4) -> Manifest:
-    """Write a library whose tokenizer has one token per byte, with a chat template."""
+def make_chat_library(
+    folder: Path, *, model_id: str = "small", tokenizer: str = "", layers: int = 4, **fields: Any
+) -> Manifest:
+    """Write a library with a chat template; `tokenizer` is JSON (empty: one token per byte). Units are no graphs."""
     files = [
-        make_file(folder, "chat/tokenizer.json", byte_tokenizer().to_str().encode()),
+        make_file(folder, "chat/tokenizer.json", (tokenizer or byte_tokenizer().to_str()).encode()),
         make_file(folder, "chat/chat_template.jinja", TEMPLATE.encode()),
     ]
     tokens = Tokens(files, [EOS], None, None, False, "chat/chat_template.jinja")
-    manifest, _ = make_library(
-        folder, layers=layers, model_id=model_id, vocab_size=VOCABULARY, context_tokens=context_tokens, tokens=tokens
-    )
+    values: dict[str, Any] = {"vocab_size": VOCABULARY, "context_tokens": 512, "tokens": tokens} | fields
+    manifest, _ = make_library(folder, layers=layers, model_id=model_id, **values)
     return manifest
 
 
@@ -101,8 +102,8 @@ class PlayedPC:
         ids = alphabet.encode(self.text, add_special_tokens=False).ids
         end = row.first + row.count
         start = self.prompts.setdefault(row.stream, end)
-        place = end - start
-        return [ids[place] if place < len(ids) else EOS][: row.wants]
+        places = range(end - row.wants + 1 - start, end + 1 - start)
+        return [ids[place] if place < len(ids) else EOS for place in places]
 
 
 @contextlib.asynccontextmanager

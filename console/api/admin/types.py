@@ -8,7 +8,7 @@ import msgspec
 
 from agent.stage.types import CacheChoice, EngineChoice, Numerics
 from console.fleet.direct import StageLink
-from console.pipeline.types import Ending, StageStatus
+from console.pipeline.types import Ending, SpeculationStatus, StageStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRecord, Quota, Role, Scope, User
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -88,6 +88,7 @@ class Library(msgspec.Struct, frozen=True):
     size_bytes: int = 0
     context_tokens: int = 0
     problem: str = ""
+    role: str = "target"
 
     @staticmethod
     def unreadable(record: LibraryRecord, problem: str) -> Library:
@@ -104,6 +105,7 @@ class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ask for a model to be served. `stages` None: the planner chooses; `devices` empty: any PC may be used.
 
     `cache` is how keys and values are kept, `cache_mb` the memory for them on each PC (0: `streams` of `context`).
+    `draft` says where guesses of the next tokens come from: `lookup`, `none`, or the model id of a draft's library.
     """
 
     model: Name
@@ -115,6 +117,7 @@ class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: list[str] = []
     cache: CacheChoice = "auto"
     cache_mb: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
+    draft: Name = "lookup"
 
 
 class PlannedStage(msgspec.Struct, frozen=True):
@@ -210,6 +213,7 @@ class PipelineView(msgspec.Struct, frozen=True):
     queued: int = 0
     endings: dict[Ending, int] = {}
     pace: str = ""
+    speculation: SpeculationStatus = SpeculationStatus()
 
 
 class Status(msgspec.Struct, frozen=True):

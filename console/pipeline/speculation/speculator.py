@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.stage.types import Sampling, StreamId
-from console.pipeline.speculation.pacing import (
+from console.pipeline.speculation.counts import (
     PIPELINE_MEMORY,
     PROBE_DRAFTS,
     STREAM_MEMORY,

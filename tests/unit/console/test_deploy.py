@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,15 @@ from agent.link.messages import StageFailed
 from console.api.admin import types as wire
 from console.deploy import Deployments
 from console.errors import DeployRefused, ModelUnavailable
-from console.libraries import LibraryShelf
-from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Text
+from console.pipeline.types import Failed, Finished, SpeculationStatus, Text
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from tests.conftest import ExpectLogs
+from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet, running_fleet
 from tests.support.played import make_chat_library, playing
 
 COORDINATOR = "console.pipeline.coordinator"
-
-
-@contextlib.asynccontextmanager
-async def deploying(fleet: Fleet, registry: Registry) -> AsyncIterator[Deployments]:
-    shelf = LibraryShelf(registry, fleet.distribution)
-    await shelf.open()
-    deployments = Deployments(registry, fleet.hub, shelf)
-    unsubscribe = fleet.hub.subscribe(deployments.on_fleet_event)
-    deployments.restore()
-    try:
-        yield deployments
-    finally:
-        unsubscribe()
-        await deployments.close()
 
 
 @pytest.fixture
@@ -57,22 +42,6 @@ async def library(tmp_path: Path, registry: Registry, fleet: Fleet) -> Path:
     manifest = make_chat_library(folder)
     registry.libraries.add(fleet.distribution.register(folder), manifest.model_id, str(folder))
     return folder
-
-
-def request(**fields: Any) -> wire.DeployRequest:
-    return wire.DeployRequest(**{"model": "small", "stages": 2, "context": 256, "streams": 2, **fields})
-
-
-async def all_events(deployments: Deployments, asked: wire.DeployRequest) -> list[wire.DeployEvent]:
-    async with asyncio.timeout(20):
-        return [event async for event in deployments.deploy(asked, CONSOLE)]
-
-
-async def ask(deployments: Deployments) -> list[Event]:
-    generator = deployments.generator("small")
-    prompt = generator.encode_chat([{"role": "user", "content": "Capital of France?"}])
-    async with asyncio.timeout(10):
-        return [event async for event in generator.generate(GenerationRequest(prompt, 20))]
 
 
 async def until(deployments: Deployments, state: str) -> None:
@@ -209,7 +178,7 @@ async def test_a_restarted_console_waits_for_its_pcs_and_serves_again(
 ) -> None:
     expected_logs(COORDINATOR, "b left")  # at the end the PCs go before the console does
     async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
-        await all_events(deployments, request())
+        await all_events(deployments, request(draft="none"))
     async with deploying(fleet, registry) as deployments:
         with pytest.raises(ModelUnavailable, match="waiting for the PCs"):
             deployments.generator("small")
@@ -219,6 +188,7 @@ async def test_a_restarted_console_waits_for_its_pcs_and_serves_again(
             assert deployments.views()[0].epoch == 2
             assert a.loads[0].epoch == 2
             assert isinstance((await ask(deployments))[-1], Finished)
+            assert deployments.views()[0].speculation == SpeculationStatus(reason="Switched off.")
 
 
 async def test_deploying_again_takes_the_former_one_down(fleet: Fleet, registry: Registry, library: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent.stage.types import Sampling, StreamId
-from console.pipeline.speculation.pacing import LAST_PROBE_ROUNDS, MOST_DRAFTS, PROBE_DRAFTS
+from console.pipeline.speculation.counts import LAST_PROBE_ROUNDS, MOST_DRAFTS, PROBE_DRAFTS
 from console.pipeline.speculation.proposers import LookupProposer
 from console.pipeline.speculation.speculator import Speculator
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.pipeline.speculation.pacing import (
+from console.pipeline.speculation.counts import (
     LAST_PROBE_ROUNDS,
     MOST_DRAFTS,
     STREAM_MEMORY,
