@@ -30,6 +30,7 @@ _PREFERRED: dict[EngineChoice, tuple[str, ...]] = {
     "auto": ("CPU", "GPU"),
     "paged": ("CPU", "GPU"),
     "stateful": ("GPU", "CPU"),
+    "packed": ("NPU",),
 }
 
 

@@ -15,8 +15,8 @@ PipelineId = NewType("PipelineId", int)
 Epoch = NewType("Epoch", int)
 
 Numerics = Literal["fast", "exact"]
-EngineName = Literal["stateful", "paged"]
-EngineChoice = Literal["auto", "stateful", "paged"]
+EngineName = Literal["stateful", "paged", "packed"]
+EngineChoice = Literal["auto", "stateful", "paged", "packed"]
 """`auto`: the device's engines in order of preference, the first that passes a self-test. A named engine is taken as
 it is, except that `stateful` stands in where `paged` cannot express the model's attention."""
 
@@ -137,7 +137,8 @@ class StageSpec(msgspec.Struct, frozen=True):
 
     Layers `first <= i < last`. `context_tokens` is the longest stream and `streams` how many at once: together they
     size the cache, unless `kv_bytes` says how much memory it takes (0: unsaid); at least one longest stream must fit.
-    `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned).
+    `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned). `window_tokens` makes the
+    `packed` engine keep a stream's first positions and so many of its last ones in all (0: all of them).
     """
 
     folder: str
@@ -155,6 +156,7 @@ class StageSpec(msgspec.Struct, frozen=True):
     cores: list[int] = []
     cache: CacheChoice = "auto"
     kv_bytes: int = 0
+    window_tokens: int = 0
 
 
 class StageReport(msgspec.Struct, frozen=True):

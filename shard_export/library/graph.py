@@ -13,6 +13,7 @@ zero length. `fused_layers` reads from a compiled model whether it worked.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ def assemble(
     """
     if not 0 <= first < last <= manifest.layer_count:
         raise ValueError(f"Layers {first} to {last} are not a range of a model with {manifest.layer_count} layers.")
-    return _Assembly(folder, manifest, split=split).build(first, last, wanted_rows=wanted_rows)
+    assembly = Assembly(folder, manifest, split=split)
+    chain = assembly.chain(first, last, wanted_rows=wanted_rows)
+    return assembly.stateful(chain)
 
 
 def fused_layers(compiled: ov.CompiledModel) -> int:
@@ -76,13 +79,27 @@ def fused_layers(compiled: ov.CompiledModel) -> int:
 def mask_model(window_tokens: int) -> ov.Model:
     """Return the mask a stage builds for layers with that window (0: none), alone, so that a build can check it."""
     mask, positions = (
-        _parameter("attention_mask", [-1, -1], ov.Type.i64),
-        _parameter("position_ids", [-1, -1], ov.Type.i64),
+        parameter("attention_mask", [-1, -1], ov.Type.i64),
+        parameter("position_ids", [-1, -1], ov.Type.i64),
     )
     return ov.Model([op.result(_mask_4d(mask, positions, window_tokens))], [mask, positions], "mask")
 
 
-class _Assembly:
+@dataclasses.dataclass
+class Chain:
+    """Spliced units that keep nothing yet: each layer's `past_*` is a parameter, each `present_*` an output.
+
+    `states` maps the friendly name of a past parameter to the output that continues it, `sizes` to its shape
+    [Hkv,0,D] when it is empty.
+    """
+
+    result: Any
+    parameters: list[Any]
+    states: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sizes: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+
+
+class Assembly:
     """One run of `assemble`: the unit models read so far and the parameters made so far."""
 
     def __init__(self, folder: Path, manifest: Manifest, *, split: bool) -> None:
@@ -91,24 +108,32 @@ class _Assembly:
         self._units: list[ov.Model] = []
         self._ropes: dict[str, Ports] = {}
         self._masks: dict[int, Any] = {}
-        self._mask = _parameter("attention_mask", [-1, -1], ov.Type.i64)
-        self._positions = _parameter("position_ids", [-1, -1], ov.Type.i64)
-        self._beam = _parameter("beam_idx", [-1], ov.Type.i32)
+        self._mask = parameter("attention_mask", [-1, -1], ov.Type.i64)
+        self._positions = parameter("position_ids", [-1, -1], ov.Type.i64)
+        self._beam = parameter("beam_idx", [-1], ov.Type.i32)
 
-    def build(self, first: int, last: int, *, wanted_rows: bool) -> ov.Model:
+    def chain(self, first: int, last: int, *, wanted_rows: bool) -> Chain:
+        """Splice the layers, and embed and head where the range reaches the ends."""
         is_tail = last == self._manifest.layer_count
         source, hidden = self._entry(embeds=first == 0)
-        parameters = [source, self._mask, self._positions, self._beam]
-        states: dict[str, Any] = {}
-        sizes: dict[str, list[int]] = {}
+        chain = Chain(None, [source, self._positions])
         for index in range(first, last):
-            hidden = self._layer(index, hidden, parameters, states, sizes)
+            hidden = self._layer(index, hidden, chain)
         if is_tail:
-            hidden = self._head(hidden, parameters, wanted_rows=wanted_rows)
-        result = op.result(hidden)
-        result.output(0).set_names({"logits" if is_tail else "hidden_out"})
-        model = _stateful(result, parameters, states, self._beam)
-        _set_initial_values(model, source, sizes)
+            hidden = self._head(hidden, chain.parameters, wanted_rows=wanted_rows)
+        chain.result = op.result(hidden)
+        chain.result.output(0).set_names({"logits" if is_tail else "hidden_out"})
+        return chain
+
+    def stateful(self, chain: Chain) -> ov.Model:
+        """Let the runtime keep what the chain takes and gives."""
+        chain.parameters[1:2] = [self._mask, self._positions, self._beam]
+        model = _stateful(chain, self._beam)
+        _set_initial_values(model, chain.parameters[0], chain.sizes)
+        return self.finished(model)
+
+    def finished(self, model: ov.Model) -> ov.Model:
+        """Check the shapes of the whole and keep what its constants lie in."""
         model.validate_nodes_and_infer_types()
         # The spliced nodes read their constants from the memory of the unit models.
         model.units = self._units
@@ -117,16 +142,14 @@ class _Assembly:
     def _entry(self, *, embeds: bool) -> tuple[Any, Any]:
         hidden_size = self._manifest.hidden_size
         if not embeds:
-            source = _parameter("hidden_states", [-1, -1, hidden_size], ov.Type.f32)
+            source = parameter("hidden_states", [-1, -1, hidden_size], ov.Type.f32)
             return source, source.output(0)
-        source = _parameter("input_ids", [-1, -1], ov.Type.i64)
+        source = parameter("input_ids", [-1, -1], ov.Type.i64)
         unit, model = self._read("embed")
         outputs = _splice(unit, model, {"input_ids": source.output(0)}, {"hidden": [-1, -1, hidden_size]})
         return source, outputs["hidden"]
 
-    def _layer(
-        self, index: int, hidden: Any, parameters: list[Any], states: dict[str, Any], sizes: dict[str, list[int]]
-    ) -> Any:
+    def _layer(self, index: int, hidden: Any, chain: Chain) -> Any:
         try:
             unit = self._manifest.layer(index)
         except KeyError:
@@ -134,12 +157,13 @@ class _Assembly:
         attention = unit.attention
         if attention is None:
             raise UnitDamaged(f"The manifest says nothing about the attention of {unit.name}; build the library again.")
-        ports = {"hidden": hidden, "mask": self._mask_for(attention), **self._rope_for(attention)}
+        window = attention.window_tokens if attention.kind == "sliding" else 0
+        ports = {"hidden": hidden, "mask": self.mask_for(window), **self._rope_for(attention)}
         for letter, head_size in (("k", attention.k_head_size), ("v", attention.v_head_size)):
-            past = _parameter(f"past_{letter}.{index}", [-1, attention.kv_heads, -1, head_size], ov.Type.f32)
-            parameters.append(past)
+            past = parameter(f"past_{letter}.{index}", [-1, attention.kv_heads, -1, head_size], ov.Type.f32)
+            chain.parameters.append(past)
             ports[f"past_{letter}"] = past.output(0)
-            sizes[past.get_friendly_name()] = [attention.kv_heads, 0, head_size]
+            chain.sizes[past.get_friendly_name()] = [attention.kv_heads, 0, head_size]
         shapes = {
             "out": [-1, -1, self._manifest.hidden_size],
             "present_k": [-1, attention.kv_heads, -1, attention.k_head_size],
@@ -147,26 +171,26 @@ class _Assembly:
         }
         outputs = _splice(*self._read(unit.name), ports, shapes)
         for letter in "kv":
-            states[f"past_{letter}.{index}"] = outputs[f"present_{letter}"]
+            chain.states[f"past_{letter}.{index}"] = outputs[f"present_{letter}"]
         return outputs["out"]
 
     def _head(self, hidden: Any, parameters: list[Any], *, wanted_rows: bool) -> Any:
         hidden_size = self._manifest.hidden_size
         if wanted_rows:
-            wanted = _parameter(WANTED, [-1], ov.Type.i64)
+            wanted = parameter(WANTED, [-1], ov.Type.i64)
             parameters.append(wanted)
             # Flattened first: the same Gather then serves [1,n,H] here and the token axis of the paged graph.
-            flat = op.reshape(hidden, _i64([-1, hidden_size]), special_zero=False)
-            hidden = op.unsqueeze(op.gather(flat, wanted, _i64(0)), _i64([0])).output(0)
+            flat = op.reshape(hidden, i64([-1, hidden_size]), special_zero=False)
+            hidden = op.unsqueeze(op.gather(flat, wanted, i64(0)), i64([0])).output(0)
         unit, model = self._read("head")
         shapes = {"logits": [-1, -1, self._manifest.vocab_size]}
         return _splice(unit, model, {"hidden": hidden}, shapes)["logits"]
 
-    def _mask_for(self, attention: Attention) -> Any:
-        window = attention.window_tokens if attention.kind == "sliding" else 0
-        if window not in self._masks:
-            self._masks[window] = _mask_4d(self._mask, self._positions, window).output(0)
-        return self._masks[window]
+    def mask_for(self, window_tokens: int) -> Any:
+        """Return the additive mask [B,1,n,T] of the layers with that window (0: none)."""
+        if window_tokens not in self._masks:
+            self._masks[window_tokens] = _mask_4d(self._mask, self._positions, window_tokens).output(0)
+        return self._masks[window_tokens]
 
     def _rope_for(self, attention: Attention) -> Ports:
         name = attention.rope
@@ -211,13 +235,13 @@ def _splice(unit: Unit, model: ov.Model, ports: Ports, shapes: dict[str, list[in
         _check_shape(unit, name, outputs[name].get_partial_shape(), ov.PartialShape(shape))
     for result in list(model.get_results()):
         model.remove_result(result)
-    for parameter in model.get_parameters():
-        names = parameter.output(0).get_names() | {parameter.get_friendly_name()}
+    for entry in model.get_parameters():
+        names = entry.output(0).get_names() | {entry.get_friendly_name()}
         name = next((name for name in names if name in ports), None)
         if name is None:
             raise UnitDamaged(f"{unit.xml.path} has an input {sorted(names)} that nothing feeds; build it again.")
-        _check_shape(unit, name, parameter.get_partial_shape(), ports[name].get_partial_shape())
-        for target in list(parameter.output(0).get_target_inputs()):
+        _check_shape(unit, name, entry.get_partial_shape(), ports[name].get_partial_shape())
+        for target in list(entry.output(0).get_target_inputs()):
             target.replace_source_output(ports[name])
     return {name: outputs[name] for name in shapes}
 
@@ -232,32 +256,32 @@ def _mask_4d(attention_mask: Any, positions: Any, window_tokens: int) -> Any:
 
     Columns may have holes (rejected drafts), so the window is measured between logical positions, not columns.
     """
-    new = op.gather(op.shape_of(positions, "i64"), _i64(1), _i64(0))
-    total = op.gather(op.shape_of(attention_mask, "i64"), _i64(1), _i64(0))
-    query = op.unsqueeze(op.range(op.subtract(total, new), total, _i64(1), "i64"), _i64([1]))
-    key = op.unsqueeze(op.range(_i64(0), total, _i64(1), "i64"), _i64([0]))
-    valid = op.unsqueeze(op.convert(attention_mask, "boolean"), _i64([1, 2]))
-    allowed = op.logical_and(op.unsqueeze(op.less_equal(key, query), _i64([0, 1])), valid)
+    new = op.gather(op.shape_of(positions, "i64"), i64(1), i64(0))
+    total = op.gather(op.shape_of(attention_mask, "i64"), i64(1), i64(0))
+    query = op.unsqueeze(op.range(op.subtract(total, new), total, i64(1), "i64"), i64([1]))
+    key = op.unsqueeze(op.range(i64(0), total, i64(1), "i64"), i64([0]))
+    valid = op.unsqueeze(op.convert(attention_mask, "boolean"), i64([1, 2]))
+    allowed = op.logical_and(op.unsqueeze(op.less_equal(key, query), i64([0, 1])), valid)
     if window_tokens:
-        key_position = op.subtract(op.cum_sum(attention_mask, _i64(1)), _i64(1))
-        distance = op.subtract(op.unsqueeze(positions, _i64([2])), op.unsqueeze(key_position, _i64([1])))
-        near = op.unsqueeze(op.less(distance, _i64(window_tokens)), _i64([1]))
+        key_position = op.subtract(op.cum_sum(attention_mask, i64(1)), i64(1))
+        distance = op.subtract(op.unsqueeze(positions, i64([2])), op.unsqueeze(key_position, i64([1])))
+        near = op.unsqueeze(op.less(distance, i64(window_tokens)), i64([1]))
         allowed = op.logical_and(allowed, near)
     return op.select(allowed, op.constant(np.float32(0)), op.constant(MASKED))
 
 
-def _stateful(result: Any, parameters: list[Any], states: dict[str, Any], beam: Any) -> ov.Model:
+def _stateful(chain: Chain, beam: Any) -> ov.Model:
     """Turn `past_*` parameters into states, each behind one Gather by `beam_idx`."""
-    presents = []
+    presents, states = [], chain.states
     for past, present in states.items():
         presents.append(op.result(present))
         presents[-1].output(0).set_names({past.replace("past", "present")})
-    model = ov.Model([result, *presents], parameters, "stage")
-    for parameter in parameters:
-        if parameter.get_friendly_name() not in states:
+    model = ov.Model([chain.result, *presents], chain.parameters, "stage")
+    for node in chain.parameters:
+        if node.get_friendly_name() not in states:
             continue
-        consumers = list(parameter.output(0).get_target_inputs())
-        gather = op.gather(parameter, beam, op.constant(np.int32(0)))
+        consumers = list(node.output(0).get_target_inputs())
+        gather = op.gather(node, beam, op.constant(np.int32(0)))
         for consumer in consumers:
             consumer.replace_source_output(gather.output(0))
     apply_make_stateful_transformation(model, {past: past.replace("past", "present") for past in states})
@@ -267,26 +291,28 @@ def _stateful(result: Any, parameters: list[Any], states: dict[str, Any], beam: 
 
 
 def _set_initial_values(model: ov.Model, source: Any, sizes: dict[str, list[int]]) -> None:
-    batch = op.gather(op.shape_of(source, "i64"), _i64([0]), _i64(0))
+    batch = op.gather(op.shape_of(source, "i64"), i64([0]), i64(0))
     empty: dict[tuple[int, ...], Any] = {}
     for node in model.get_ops():
         if node.get_type_name() != "ReadValue":
             continue
         shape = tuple(sizes[node.get_attributes()["variable_id"].partition("present")[0]])
         if shape not in empty:
-            target = op.concat([batch, _i64(list(shape))], 0)
+            target = op.concat([batch, i64(list(shape))], 0)
             empty[shape] = op.broadcast(op.constant(np.float32(0)), target).output(0)
         node.set_arguments([empty[shape]])
 
 
-def _parameter(name: str, shape: list[int], element_type: ov.Type) -> Any:
+def parameter(name: str, shape: list[int], element_type: ov.Type) -> Any:
+    """Make a named input."""
     node = op.parameter(shape, element_type)
     node.output(0).set_names({name})
     node.set_friendly_name(name)
     return node
 
 
-def _i64(value: int | list[int]) -> Any:
+def i64(value: int | list[int]) -> Any:
+    """Make a constant of shapes and indices."""
     return op.constant(np.array(value, np.int64))
 
 

@@ -57,10 +57,10 @@ def test_batches_of_one_stage_say_the_same(one_stage: Engine, answers: list[list
     assert generate([one_stage], prompts(), TOKENS, batch=batch) == answers
 
 
-@pytest.mark.parametrize("engine", ["paged", "stateful"])
+@pytest.mark.parametrize("engine", ["paged", "stateful", "packed"])
 def test_two_stages_say_the_same(smollm2_library: Path, answers: list[list[int]], engine: EngineName) -> None:
     with stages(smollm2_library, engine, (0, SPLIT), (SPLIT, LAYERS)) as pair:
-        assert [stage.fused for stage in pair] == [True, True]
+        assert [stage.fused for stage in pair] == [engine != "packed"] * 2
         assert generate(pair, prompts(), TOKENS, batch=3) == answers
 
 
@@ -88,7 +88,7 @@ def verified(engine: Engine, stream: int, prompt: Any, known: list[int]) -> list
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["paged", "stateful"])
+@pytest.mark.parametrize("engine", ["paged", "stateful", "packed"])
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_two_stages_say_the_same_for_long_answers(
     smollm2_library: Path, one_stage: Engine, engine: EngineName, batch: int

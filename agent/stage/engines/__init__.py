@@ -1,10 +1,12 @@
-"""Engines: the same units run as a stateful graph or through paged attention, behind one interface."""
+"""Engines: the same units as a stateful graph, through paged attention or as a static graph, behind one interface."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from agent.stage.engines.base import Engine, Library, last_line
+from agent.stage.engines.base import Engine, last_line
+from agent.stage.engines.library import Library
+from agent.stage.engines.packed import PackedEngine
 from agent.stage.engines.paged import PagedEngine
 from agent.stage.engines.selection import Selection, Verdict, select
 from agent.stage.engines.stateful import StatefulEngine
@@ -13,7 +15,7 @@ from agent.stage.types import EngineName, StageSpec
 
 __all__ = ["Engine", "load", "load_selected"]
 
-_ENGINES: dict[EngineName, type[Engine]] = {"paged": PagedEngine, "stateful": StatefulEngine}
+_ENGINES: dict[EngineName, type[Engine]] = {"paged": PagedEngine, "stateful": StatefulEngine, "packed": PackedEngine}
 
 
 def load(spec: StageSpec) -> Engine:

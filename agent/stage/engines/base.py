@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import openvino as ov
 
-from agent.stage.checks import StageShape, check_step, lengths_after
-from agent.stage.engines.options import compile_options
-from agent.stage.errors import EngineFailed, KvFull, StageLoadError
+from agent.stage.checks import check_step, lengths_after
+from agent.stage.engines.library import Library
+from agent.stage.errors import EngineFailed, KvFull
 from agent.stage.types import Row, Share, StageSpec, StreamId
-from shard_export.library.errors import LibraryError, LibraryTooNew
-from shard_export.library.graph import assemble
-from shard_export.library.manifest import MANIFEST_NAME
-from shard_export.library.minima import has_minima, quantizes_activations
-from shard_export.library.store import load_manifest, sha256_of
 
 Floats = npt.NDArray[np.float32]
-
-ELEMENT_BYTES = {"u4": 0.5, "u8": 1, "i8": 1, "bf16": 2, "f16": 2, "f32": 4}
 
 
 class Engine(abc.ABC):
@@ -116,61 +107,6 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def _failed(self, rows: Sequence[Row]) -> None:
         """Put the cache back into a known state after `_run` raised."""
-
-
-class Library:
-    """A library folder as an engine needs it: its manifest, digest and graph."""
-
-    def __init__(self, folder: Path) -> None:
-        """Read the manifest. Raises StageLoadError `damaged` or `mismatch`."""
-        self.folder = folder
-        try:
-            self.manifest = load_manifest(folder)
-            self.digest = sha256_of(folder / MANIFEST_NAME)
-        except LibraryTooNew as error:
-            raise StageLoadError("mismatch", str(error)) from error
-        except LibraryError as error:
-            raise StageLoadError("damaged", str(error)) from error
-        except OSError as error:
-            raise StageLoadError(
-                "damaged", f"The manifest cannot be read ({error.strerror}); fetch it again."
-            ) from error
-
-    def shape(self, spec: StageSpec) -> StageShape:
-        """Say what a stage of this library accepts."""
-        manifest = self.manifest
-        return StageShape(
-            takes_ids=spec.first == 0,
-            is_tail=spec.last == manifest.layer_count,
-            hidden_size=manifest.hidden_size,
-            vocab_size=manifest.vocab_size,
-            context_tokens=spec.context_tokens,
-        )
-
-    def cached_token_bytes(self, spec: StageSpec, cache: str) -> float:
-        """Estimate what one token takes in the caches of the range, with elements of that type."""
-        attention = [unit.attention for unit in map(self.manifest.layer, range(spec.first, spec.last))]
-        # Quantized rows carry their scale and zero point, in f32 each.
-        element, row = ELEMENT_BYTES.get(cache, 4), 8 if cache in {"u8", "i8", "u4"} else 0
-        return sum(a.kv_heads * ((a.k_head_size + a.v_head_size) * element + 2 * row) for a in attention if a)
-
-    def graph(self, spec: StageSpec) -> ov.Model:
-        """Assemble the stage's graph. Raises StageLoadError."""
-        if not 0 <= spec.first < spec.last <= self.manifest.layer_count:
-            raise StageLoadError(
-                "mismatch",
-                f"Layers {spec.first} to {spec.last} are not a range of a model with {self.manifest.layer_count} of "
-                "them; plan again.",
-            )
-        is_tail = spec.last == self.manifest.layer_count
-        core = ov.Core()
-        try:
-            split = has_minima(self.manifest, spec.first, spec.last) and quantizes_activations(
-                core, spec.device, compile_options(spec, core)
-            )
-            return assemble(self.folder, self.manifest, spec.first, spec.last, wanted_rows=is_tail, split=split)
-        except LibraryError as error:
-            raise StageLoadError("damaged", str(error)) from error
 
 
 def last_line(error: BaseException) -> str:

@@ -19,11 +19,17 @@ EXACT: dict[str, Any] = {
 
 
 def compile_options(spec: StageSpec, core: ov.Core) -> dict[str, Any]:
-    """Choose the runtime's properties for a stage. Raises StageLoadError for a cache that its numerics exclude."""
+    """Choose the runtime's properties for a stage. Raises StageLoadError for a cache or device its numerics exclude."""
     return {"PERFORMANCE_HINT": "LATENCY", **_numerics(spec, core), **_threads(spec)}
 
 
 def _numerics(spec: StageSpec, core: ov.Core) -> dict[str, Any]:
+    if spec.device.startswith("NPU"):
+        if spec.numerics == "exact":
+            raise StageLoadError(
+                "mismatch", "An NPU computes in 16 bits and cannot be exact; deploy with fast numerics."
+            )
+        return {}
     if spec.numerics == "exact":
         if spec.cache not in {"auto", "f32"}:
             raise StageLoadError(

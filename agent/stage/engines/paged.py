@@ -16,8 +16,9 @@ import numpy.typing as npt
 import openvino as ov
 import openvino._offline_transformations as transformations
 
-from agent.stage.engines.base import Engine, Floats, Library, last_line
+from agent.stage.engines.base import Engine, Floats, last_line
 from agent.stage.engines.blocks import BlockPool
+from agent.stage.engines.library import Library
 from agent.stage.engines.options import cached_tokens, check_free_memory, compile_options
 from agent.stage.errors import StageLoadError
 from agent.stage.types import Row, Share, StageSpec, StreamId

@@ -13,7 +13,7 @@ import msgspec
 from agent.stage.errors import StageLoadError
 from agent.stage.types import EngineChoice, EngineName
 
-PREFERRED: dict[str, list[EngineName]] = {"CPU": ["paged", "stateful"], "GPU": ["stateful", "paged"]}
+PREFERRED: dict[str, list[EngineName]] = {"CPU": ["paged", "stateful"], "GPU": ["stateful", "paged"], "NPU": ["packed"]}
 """By kind of device. On a GPU the stateful graph is the form its plugin knows best."""
 
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import openvino as ov
 
 from agent.stage.checks import length_before, lengths_after
-from agent.stage.engines.base import Engine, Floats, Library
+from agent.stage.engines.base import Engine, Floats
+from agent.stage.engines.library import Library
 from agent.stage.engines.options import cached_tokens, compile_options
 from agent.stage.errors import KvFull
 from agent.stage.types import Row, Share, StageSpec, StreamId
