@@ -48,6 +48,7 @@ class Answer:
         self._wants_logprobs = request.sampling.logprobs >= 0
         self._held_logprobs: list[TokenLogprobs] = []
         self._completion_tokens = 0
+        self._cached_tokens = 0
         self._accepted_s = clock()
         self._started_s: float | None = None
         self._first_token_s: float | None = None
@@ -57,10 +58,11 @@ class Answer:
         """Whether nothing follows."""
         return self.ending is not None
 
-    def start(self) -> None:
-        """Note that the stream left the queue."""
+    def start(self, cached_tokens: int) -> None:
+        """Note that the stream left the queue, with so many of its tokens cached. Only the first call counts."""
         if self._started_s is None:
             self._started_s = self._clock()
+            self._cached_tokens = cached_tokens
 
     def push(self, outcome: Outcome, came_s: float) -> bool:
         """Take new tokens, sampled at `came_s`. True when the answer ended here and not there: cancel the stream."""
@@ -133,5 +135,5 @@ class Answer:
             first_token_ms=1000 * ((self._first_token_s or now_s) - self._accepted_s),
             total_ms=1000 * (now_s - self._accepted_s),
         )
-        usage = Usage(self._prompt_tokens, self._completion_tokens)
+        usage = Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
         self.events.put_nowait(Finished(reason, usage, timings))

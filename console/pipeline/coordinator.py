@@ -39,6 +39,8 @@ from console.pipeline.types import (
 log = logging.getLogger(__name__)
 
 PROBE_KEY = "readiness probe"
+KEPT_S = 300.0
+"""Every so often the kept streams that nobody used meanwhile are released: they hold people's prompts."""
 _encode_table = msgspec.msgpack.Encoder().encode
 _decode_table = msgspec.msgpack.Decoder(StepTable).decode
 _decode_nack = msgspec.msgpack.Decoder(Nack).decode
@@ -78,7 +80,11 @@ class Coordinator:
         self._tokenizer = tokenizer
         self._pipeline = pipeline
         self._clock = clock
-        limits = Limits(len(self._stages), kv_tokens, context_tokens, streams, queue=queue)
+        copies = any(stage.engine == "stateful" for stage in stages)
+        limits = Limits(
+            len(self._stages), kv_tokens, context_tokens, streams, queue=queue,
+            shares_blocks=not copies, places=streams if copies else 0,
+        )  # fmt: skip
         self._drafts = drafts
         self._scheduler = Scheduler(limits, drafts)
         self.context_tokens = self._scheduler.limits.stream_tokens
@@ -92,6 +98,7 @@ class Coordinator:
         self._last_token_s: float | None = None
         self._lost_reason = ""
         self._watch: asyncio.TimerHandle | None = None
+        self._ageing: asyncio.TimerHandle | None = None
         self._probing = asyncio.Lock()
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
@@ -170,6 +177,7 @@ class Coordinator:
             speculation=self._drafts.status(),
             endings=dict(self._endings),
             pace=self._scheduler.pace.words,
+            kept_streams=self._scheduler.kept,
         )
 
     async def ready(self, max_age_s: float = 5.0) -> Readiness:
@@ -232,16 +240,18 @@ class Coordinator:
                 step=step.id,
                 sequence=step.id & 0xFFFFFFFF,
                 stage=0,
-                table=_encode_table(StepTable(step.rows, step.release)),
+                table=_encode_table(StepTable(step.rows, step.release, shares=list(step.shares))),
                 tensor=tensor,
             )
             self._flight.add(step, self._clock())
             self._outbox.send(encode(frame))
             for row in step.rows:
-                if row.first == 0 and (answer := self._answers.get(row.stream)):
-                    answer.start()
+                if row.sampling is not None and (answer := self._answers.get(row.stream)):
+                    answer.start(self._scheduler.reused(row.stream))
         if self._flight and self._watch is None:
             self._arm()
+        if self._scheduler.kept and self._ageing is None:
+            self._ageing = asyncio.get_running_loop().call_later(KEPT_S, self._age_kept)
 
     def _on_tokens(self, frame: Frame) -> None:
         wants = self._scheduler.expects(frame.step)
@@ -332,9 +342,10 @@ class Coordinator:
         self._scheduler.fail_all()
         self._flight.clear()
         self._outbox.clear()
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        for timer in (self._watch, self._ageing):
+            if timer is not None:
+                timer.cancel()
+        self._watch = self._ageing = None
         for answer in self._answers.values():
             answer.fail(code, reason)
 
@@ -355,6 +366,11 @@ class Coordinator:
         self._watch = None
         if self._flight:
             self._arm()
+
+    def _age_kept(self) -> None:
+        self._ageing = None
+        self._scheduler.age_kept()
+        self._pump()
 
     def _drop(self, frame: Frame, why: str) -> None:
         self._dropped_replies += 1

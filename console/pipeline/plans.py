@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agent.stage.types import Logprobs, Row, StreamId
+from agent.stage.types import Logprobs, Row, Share, StreamId
+from console.pipeline.ledger import BLOCK_TOKENS
 from console.pipeline.types import FinishReason
 
 PREFILL_TOKENS = 256
@@ -15,12 +16,16 @@ QUEUE_LIMIT = 256
 
 
 class Step(NamedTuple):
-    """One traversal of the pipeline: `tokens` lie on one flat axis in the order of `rows`; `rows` may be empty."""
+    """One traversal of the pipeline: `tokens` lie on one flat axis in the order of `rows`; `rows` may be empty.
+
+    Stages do the `shares` first, then the releases, then the rows.
+    """
 
     id: int
     rows: list[Row]
     tokens: list[int]
     release: list[StreamId]
+    shares: Sequence[Share] = ()
 
     @property
     def wants(self) -> int:
@@ -43,7 +48,11 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the pipeline can hold: `kv_tokens` over all streams, `context_tokens` for one of them."""
+    """What the pipeline can hold: `kv_tokens` over all streams, `context_tokens` for one of them.
+
+    At most `streams` run at once. `shares_blocks` says that every stage holds a shared beginning once; where one copies
+    instead, `places` bounds the streams that are cached, kept ones included (0: no bound but the tokens).
+    """
 
     stages: int
     kv_tokens: int
@@ -51,8 +60,10 @@ class Limits:
     streams: int
     prefill_tokens: int = PREFILL_TOKENS
     queue: int = QUEUE_LIMIT
+    shares_blocks: bool = True
+    places: int = 0
 
     @property
     def stream_tokens(self) -> int:
         """The longest stream that can ever run."""
-        return min(self.context_tokens, self.kv_tokens)
+        return min(self.context_tokens, self.kv_tokens // BLOCK_TOKENS * BLOCK_TOKENS)

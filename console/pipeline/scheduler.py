@@ -9,21 +9,19 @@ older step still carries it: every stage sees the older step first.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Sequence
 
 import msgspec
 
-from agent.stage.types import Logprobs, Row, Sampling, StreamId
+from agent.stage.types import Logprobs, Sampling, StreamId
+from console.pipeline.caches import Caches
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
-from console.pipeline.pacing import Pace, Pacer
+from console.pipeline.pacing import Pace
 from console.pipeline.plans import Limits, Outcome, Step
-from console.pipeline.rows import accept, agreed, decode_row, draft_room, prefill_row
+from console.pipeline.rows import accept, agreed
+from console.pipeline.running import Running
 from console.pipeline.streams import FairQueue, Stream
-
-KV_BLOCK_TOKENS = 32
-"""Admission counts whole blocks, as paged caches hand them out."""
 
 
 class Scheduler:
@@ -37,14 +35,9 @@ class Scheduler:
         self._drafts = drafts
         self._streams: dict[StreamId, Stream] = {}
         self._queue = FairQueue()
-        self._running: dict[StreamId, Stream] = {}
-        self._decoding: deque[Stream] = deque()
-        self._prefilling: deque[Stream] = deque()
-        self._filled = False
-        self._pacer = Pacer(limits.stages, limits.prefill_tokens)
+        self._caches = Caches(limits)
+        self._running = Running(limits, self._caches, drafts)
         self._in_flight: dict[int, Step] = {}
-        self._release: list[StreamId] = []
-        self._kv_used = 0
         self._next_stream = 1
         self._next_step = 1
 
@@ -64,14 +57,19 @@ class Scheduler:
         return len(self._in_flight)
 
     @property
+    def kept(self) -> int:
+        """How many finished streams are kept in the caches for their beginning."""
+        return self._caches.kept
+
+    @property
     def pace(self) -> Pace:
         """How many steps are in flight now, how much of a prompt goes into one, and why."""
-        return self._pacer.pace(self._decoders)
+        return self._running.pace
 
     @property
     def idle(self) -> bool:
         """Whether no stream exists, nothing is on its way and nothing is left to release."""
-        return not (self._streams or self._in_flight or self._release)
+        return not (self._streams or self._in_flight or self._caches.owes)
 
     def position(self, stream: StreamId) -> int:
         """Say how many streams are admitted before this one; 0 also for the next one and for running ones."""
@@ -83,6 +81,11 @@ class Scheduler:
     def history(self, stream: StreamId) -> list[int]:
         """Return every token id of a stream, prompt first: what a replay needs. Raises KeyError."""
         return list(self._streams[stream].ids)
+
+    def reused(self, stream: StreamId) -> int:
+        """Say how many prompt tokens of a stream were cached when it began; 0 before that and for unknown streams."""
+        known = self._streams.get(stream)
+        return max(0, known.reused) if known is not None else 0
 
     def streams(self) -> list[StreamId]:
         """List every stream that runs or waits."""
@@ -104,14 +107,10 @@ class Scheduler:
             raise ContextExceeded(len(prompt), self.limits.stream_tokens)
         if len(self._queue) >= self.limits.queue:
             raise QueueFull(len(self._queue))
-        limit = min(max_tokens, room)
-        blocks = -(-(len(prompt) + limit) // KV_BLOCK_TOKENS)
-        kv_tokens = min(blocks * KV_BLOCK_TOKENS, self.limits.stream_tokens)
         if sampling.needs_history:
             sampling = msgspec.structs.replace(sampling, answer_start=len(prompt))
-        stream = Stream(
-            StreamId(self._next_stream), list(prompt), len(prompt), limit, sampling, frozenset(eos), key, kv_tokens
-        )
+        limit = min(max_tokens, room)
+        stream = Stream(StreamId(self._next_stream), list(prompt), len(prompt), limit, sampling, frozenset(eos), key)
         self._next_stream += 1
         self._streams[stream.id] = stream
         self._queue.push(stream)
@@ -122,16 +121,17 @@ class Scheduler:
         if len(self._in_flight) >= self.limits.stages:
             return None
         self._admit()
-        rows: list[Row] = []
-        tokens: list[int] = []
-        step_id = self._next_step
-        self._fill(rows, tokens)
-        if not rows and (self._in_flight or not self._release):
+        rows, tokens = self._running.fill(self._in_flight.values())
+        # The youngest was preempted first, so it ends up behind the others at the front of the queue.
+        for stream in self._running.preempted:
+            self._queue.push_front(stream)
+        self._running.preempted.clear()
+        if not rows and (self._in_flight or not self._caches.owes):
             return None
-        step = Step(step_id, rows, tokens, self._release)
+        shares, release = self._caches.take()
+        step = Step(self._next_step, rows, tokens, release, shares)
         self._next_step += 1
-        self._release = []
-        self._in_flight[step_id] = step
+        self._in_flight[step.id] = step
         return step
 
     def expects(self, step_id: int) -> int | None:
@@ -148,7 +148,7 @@ class Scheduler:
         if len(ids) != step.wants:
             raise ValueError(f"Step {step_id} asked for {step.wants} tokens, {len(ids)} came.")
         del self._in_flight[step_id]
-        self._filled = False
+        self._running.returned()
         outcomes, at = [], 0
         for row in step.rows:
             new, scores, at = ids[at : at + row.wants], logprobs[at : at + row.wants], at + row.wants
@@ -156,47 +156,41 @@ class Scheduler:
             if stream is None:
                 continue
             stream.flying -= 1
-            if not row.wants:
-                continue
-            accepted = agreed(stream.drafts, new)
-            outcome = accept(stream, new[: accepted + 1])
-            self._drafts.judged(stream.id, len(stream.drafts), accepted)
-            if scores:
-                outcome = outcome._replace(logprobs=scores[: len(outcome.ids)])
-            if outcome.finish:
-                self._drop(stream)
-            else:
-                self._decoding.append(stream)
-            outcomes.append(outcome)
+            if row.wants:
+                outcome = self._accept(stream, new)
+                outcomes.append(outcome._replace(logprobs=scores[: len(outcome.ids)]) if scores else outcome)
+            # The newest token was sampled and not run yet; behind it lie at most rejected drafts.
+            stream.settled = min(row.first + row.count, len(stream.ids) - 1)
+            if row.wants and outcomes[-1].finish:
+                self._end(stream, keep=True)
+            elif row.wants:
+                self._running.again(stream)
         return outcomes
 
     def measured(self, step: Step, compute_us: Sequence[int], wait_ms: float) -> None:
         """Learn what each stage spent on a step that came back, and what a trip spends outside of inference."""
-        self._pacer.measured(step, compute_us, wait_ms)
+        self._running.pacer.measured(step, compute_us, wait_ms)
 
     def cancel(self, stream: StreamId) -> bool:
         """End a stream now; a step in flight is discarded when it comes back. False if it ended already."""
         known = self._streams.get(stream)
         if known is None:
             return False
-        if stream in self._running:
-            self._drop(known)
-        else:
-            self._queue.remove(known)
-            del self._streams[stream]
-            self._drafts.forget(stream)
+        self._end(known, keep=True)
         return True
 
     def fail_step(self, step_id: int) -> list[StreamId]:
         """Give up a step that a stage could not run: its streams end, all others go on. Unknown steps fail nobody."""
         step = self._in_flight.pop(step_id, None)
-        lost = [self._running[row.stream] for row in step.rows if row.stream in self._running] if step else []
+        if step is None:
+            return []
+        carried = dict.fromkeys([*(row.stream for row in step.rows), *(share.stream for share in step.shares)])
+        lost = [self._running.get(stream) for stream in carried]
         for stream in lost:
-            self._drop(stream)
-        if step:
-            # The stages behind the failing one never saw these releases; releasing twice is harmless.
-            self._release = sorted({*self._release, *step.release})
-        return [stream.id for stream in lost]
+            if stream is not None:
+                self._end(stream, keep=False)
+        self._caches.distrust(carried, step.release)
+        return [stream.id for stream in lost if stream is not None]
 
     def fail_all(self) -> list[StreamId]:
         """Forget every stream and step: the stages and their caches are gone. Returns who was running or waiting."""
@@ -205,91 +199,33 @@ class Scheduler:
             self._drafts.forget(stream)
         self._streams.clear()
         self._queue = FairQueue()
-        self._running.clear()
-        self._decoding.clear()
-        self._prefilling.clear()
+        self._caches = Caches(self.limits)
+        self._running = Running(self.limits, self._caches, self._drafts)
         self._in_flight.clear()
-        self._release = []
-        self._kv_used = 0
         return lost
+
+    def age_kept(self) -> None:
+        """Release the kept streams that nobody used since the last call; a step must carry the releases."""
+        self._caches.age()
 
     def _admit(self) -> None:
         # The head waits until it fits: letting smaller ones pass would starve a long prompt.
-        while (stream := self._queue.head()) is not None:
-            fits = self._kv_used + stream.kv_tokens <= self.limits.kv_tokens
-            if not fits or len(self._running) >= self.limits.streams:
+        while (stream := self._queue.head()) is not None and len(self._running) < self.limits.streams:
+            if not self._caches.admits(stream, list(self._running)):
                 return
             self._queue.pop()
-            self._kv_used += stream.kv_tokens
-            self._running[stream.id] = stream
-            self._prefilling.append(stream)
-            self._drafts.begin(stream.id, stream.ids, stream.sampling)
+            self._running.admit(stream)
 
-    @property
-    def _decoders(self) -> int:
-        return sum(not stream.prefilling for stream in self._running.values())
+    def _accept(self, stream: Stream, sampled: list[int]) -> Outcome:
+        accepted = agreed(stream.drafts, sampled)
+        outcome = accept(stream, sampled[: accepted + 1])
+        self._drafts.judged(stream.id, len(stream.drafts), accepted)
+        return outcome
 
-    def _fill(self, rows: list[Row], tokens: list[int]) -> None:
-        """Take the streams that waited longest, as many as make the steps in flight equally large.
-
-        Steps that only read prompts do not keep answers from their places: when the last of a prompt is on its way,
-        the answers beside it go on at once.
-        """
-        decoders, pace = self._decoders, self.pace
-        reading = decoders < len(self._running)
-        places = pace.filling if reading else pace.steps
-        free = self.limits.stages - len(self._in_flight)
-        answering = sum(step.wants > 0 for step in self._in_flight.values())
-        if (free_for_answers := min(free, places - answering)) > 0:
-            # The second bound keeps a step from growing past its share of all answers: uneven ones become even again.
-            size = min(-(-len(self._decoding) // free_for_answers), -(-decoders // places))
-            self._take(self._decoding, size, 0, rows, tokens)
-        free_for_prompts = min(free, pace.filling - len(self._in_flight))
-        # Steps that answer nobody leave one by one: a burst of them would lie in front of the next answers.
-        filler = not rows and any(stream.answered for stream in self._running.values())
-        if free_for_prompts > 0 and not (filler and self._filled):
-            size = -(-len(self._prefilling) // free_for_prompts)
-            self._take(self._prefilling, size, pace.chunk, rows, tokens)
-            self._filled = self._filled or (filler and bool(rows))
-
-    def _take(self, ready: deque[Stream], size: int, budget: int, rows: list[Row], tokens: list[int]) -> None:
-        """Give up to `size` streams of a queue a row, with at most `budget` prompt tokens for all of them."""
-        left_out, again = [], []
-        while ready and size:
-            stream = ready.popleft()
-            prefilling, made = stream.prefilling, self._row(stream, budget)
-            if made is None:
-                left_out.append(stream)
-                continue
-            row, new = made
-            budget -= row.count if prefilling else 0
-            size -= 1
-            stream.flying += 1
-            rows.append(row)
-            tokens += new
-            if not row.wants:
-                again.append(stream)
-        ready.extendleft(reversed(left_out))
-        for stream in again:
-            (self._prefilling if stream.prefilling else self._decoding).append(stream)
-
-    def _row(self, stream: Stream, budget: int) -> tuple[Row, list[int]] | None:
-        """Make a stream's next row, or None while it waits: for prompt tokens left in the step, or for its drafts."""
-        if stream.prefilling:
-            return prefill_row(stream, budget) if budget else None
-        room = draft_room(stream)
-        if room < 1:
-            return decode_row(stream, ())
-        drafts = self._drafts.drafts_for(stream.id, stream.ids, room)
-        return None if drafts is None else decode_row(stream, tuple(drafts[:room]))
-
-    def _drop(self, stream: Stream) -> None:
-        del self._streams[stream.id], self._running[stream.id]
-        for ready in (self._decoding, self._prefilling):
-            # Absent while a step carries it.
-            if stream in ready:
-                ready.remove(stream)
-        self._kv_used -= stream.kv_tokens
-        if stream.told:
-            self._release.append(stream.id)
+    def _end(self, stream: Stream, *, keep: bool) -> None:
+        del self._streams[stream.id]
+        if stream.id in self._running:
+            self._running.leave(stream, keep=keep)
+        else:
+            self._queue.remove(stream)
         self._drafts.forget(stream.id)

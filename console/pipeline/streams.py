@@ -15,7 +15,9 @@ class Stream:
 
     `ids` is the whole token history, the first `prompt_tokens` of them the prompt: a replay on other PCs starts from
     it. `limit` is the answer length at which it ends, the context counted in. `cached` counts the positions that the
-    stages hold once all steps sent so far have run; rejected drafts make it larger than the history. `told` says that
+    stages hold once all steps sent so far have run; rejected drafts make it larger than the history. `settled` counts
+    those that came back and belong to the history for good. `reused` is how many prompt tokens were cached already when
+    the stream began (-1: it did not yet). `told` says that
     the sampling was sent. `flying` counts the steps in flight that carry the stream: one, or several while its prompt
     is read; `drafts` is what its decode row guesses.
     """
@@ -27,8 +29,9 @@ class Stream:
     sampling: Sampling
     eos: frozenset[int]
     key: str
-    kv_tokens: int
     cached: int = 0
+    settled: int = 0
+    reused: int = -1
     told: bool = False
     flying: int = 0
     drafts: Sequence[int] = ()
@@ -37,6 +40,11 @@ class Stream:
     def answered(self) -> int:
         """How many tokens the answer has."""
         return len(self.ids) - self.prompt_tokens
+
+    @property
+    def most(self) -> int:
+        """The longest it can become."""
+        return self.prompt_tokens + self.limit
 
     @property
     def prefilling(self) -> bool:
@@ -61,6 +69,12 @@ class FairQueue:
     def push(self, stream: Stream) -> None:
         """Append to the stream's key; a new key goes behind all others."""
         self._keys.setdefault(stream.key, deque()).append(stream)
+        self._size += 1
+
+    def push_front(self, stream: Stream) -> None:
+        """Put a stream that lost its place before all others."""
+        self._keys.setdefault(stream.key, deque()).appendleft(stream)
+        self._keys.move_to_end(stream.key, last=False)
         self._size += 1
 
     def head(self) -> Stream | None:

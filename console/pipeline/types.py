@@ -28,10 +28,14 @@ class GenerationRequest(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens counted once: every prompt token, every sampled token (the EOS token included)."""
+    """Tokens counted once: every prompt token, every sampled token (the EOS token included).
+
+    `cached_tokens` of the prompt were in the caches already.
+    """
 
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
 
 class Timings(msgspec.Struct, frozen=True):
@@ -172,6 +176,8 @@ class PipelineStatus(msgspec.Struct, frozen=True):
     endings: dict[Ending, int] = {}
     """How many answers ended how."""
     pace: str = ""
+    kept_streams: int = 0
+    """Finished streams that the caches keep because others may begin alike."""
 
 
 class Generator(Protocol):

@@ -23,7 +23,7 @@ def usage_object(usage: Usage) -> dict[str, object]:
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
 
 

@@ -68,6 +68,8 @@ class Stages:
     def run(self, frame: Frame) -> Frame:
         table = msgspec.msgpack.decode(frame.table, type=StepTable)
         self.rows.append(table.rows)
+        for share in table.shares:
+            self.caches[share.stream] = self.caches[share.source][: share.tokens]
         for stream in table.release:
             self.released.append(stream)
             del self.caches[stream]
@@ -215,6 +217,9 @@ async def test_hundred_random_streams_get_their_own_texts_whoever_leaves_in_betw
         assert leaves or len(got) == min(tokens, 512 - len(ids))
 
     await asyncio.gather(*(one(number) for number in range(100)))
+    await settle(lambda: not stages.held)
+    for _ in range(2):
+        coordinator._age_kept()
     await settle(lambda: not stages.caches)
     assert stages.most_in_flight <= 3
     assert max(len(rows) for rows in stages.rows) <= 8

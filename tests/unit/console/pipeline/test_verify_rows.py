@@ -6,56 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.stage.types import Logprobs, Sampling, StreamId
-from console.pipeline.drafts import NoDrafts
 from console.pipeline.plans import Limits, Outcome
 from console.pipeline.scheduler import Scheduler
-from tests.support.played_stages import VOCAB, PlayedStages, next_token, plain_answer
-
-WRONG = VOCAB + 1
-NEVER = None
-
-
-class Guesses(NoDrafts):
-    """A draft source that knows the model: the first `right` of `count` drafts are what it will say.
-
-    `plan` gives `(count, right)` round by round, over and over; None lets the stream wait once.
-    """
-
-    def __init__(self, *plan: tuple[int, int] | None) -> None:
-        self.plan = plan
-        self.asked = 0
-        self.rooms: list[int] = []
-        self.judgements: list[tuple[int, int]] = []
-        self.known: set[StreamId] = set()
-        self.forgotten: list[StreamId] = []
-
-    def begin(self, stream: StreamId, ids: Sequence[int], sampling: Sampling) -> None:
-        self.known.add(stream)
-
-    def drafts_for(self, stream: StreamId, ids: Sequence[int], room: int) -> Sequence[int] | None:
-        assert stream in self.known
-        assert stream not in self.forgotten
-        self.rooms.append(room)
-        wanted = self.plan[self.asked % len(self.plan)]
-        self.asked += 1
-        if wanted is None:
-            return None
-        count, right = wanted
-        history = list(ids)
-        for place in range(count):
-            history.append(next_token(history) if place < right else WRONG)
-        return history[len(ids) :]
-
-    def judged(self, stream: StreamId, drafts: int, accepted: int) -> None:
-        assert stream not in self.forgotten
-        self.judgements.append((drafts, accepted))
-
-    def forget(self, stream: StreamId) -> None:
-        self.forgotten.append(stream)
+from tests.support.played_stages import WRONG, Guesses, PlayedStages, next_token, plain_answer
 
 
 def make_scheduler(drafts: Guesses, **limits: Any) -> Scheduler:
@@ -133,7 +88,7 @@ def test_the_last_token_is_not_guessed_at() -> None:
 
 
 def test_a_stream_waits_for_its_drafts_while_others_go_on() -> None:
-    drafts = Guesses(NEVER)
+    drafts = Guesses(None)
     scheduler = make_scheduler(drafts, streams=2)
     stages = PlayedStages(scheduler)
     waits = scheduler.add([1], 20, sampling=Sampling())
@@ -206,76 +161,3 @@ def test_rows_of_a_penalised_stream_carry_their_drafts() -> None:
         rows += step.rows
         scheduler.update(step.id, [0] * step.wants)
     assert [row.ids for row in rows] == [[3, 1], [0, WRONG, WRONG]]
-
-
-REQUEST = st.tuples(
-    st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40),
-    st.integers(1, 40),
-    st.sets(st.integers(0, VOCAB - 1), max_size=1),
-    st.sampled_from("ab"),
-    st.integers(-1, 30),
-)
-PLAN = st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 12), st.integers(0, 12))), min_size=1, max_size=12)
-
-
-def check_any_mix(
-    requests: list[tuple[list[int], int, set[int], str, int]], plan: list[Any], stages: int, places: int, prefill: int
-) -> None:
-    """Whatever is guessed, whoever comes and leaves: every answer is the model's own, up to where it was cut off."""
-    # A source that waits must be asked again: here each round asks, so waiting forever is left out.
-    drafts = Guesses(*plan, (2, 1))
-    limits = {"stages": stages, "streams": places, "context_tokens": 48, "prefill_tokens": prefill}
-    scheduler = make_scheduler(drafts, kv_tokens=64 * places, **limits)
-    played = PlayedStages(scheduler)
-    leaving: dict[StreamId, int] = {}
-    expected: dict[StreamId, list[int]] = {}
-    todo, ticks = list(requests), 0
-    while todo or not scheduler.idle:
-        if todo:
-            prompt, tokens, eos, key, leaves_after = todo.pop()
-            stream = scheduler.add(prompt, tokens, sampling=Sampling(), eos=eos, key=key)
-            expected[stream] = plain_answer(prompt, min(tokens, 48 - len(prompt)), eos)
-            if leaves_after >= 0:
-                leaving[stream] = ticks + leaves_after
-        for stream in [stream for stream, at in leaving.items() if at == ticks]:
-            scheduler.cancel(stream)
-        played.send()
-        if played.flying:
-            played.answer()
-        ticks += 1
-        assert ticks < 5000
-    assert not played.caches
-    assert sorted(drafts.forgotten) == sorted(expected)
-    for stream, answer in expected.items():
-        got = played.answers.get(stream, [])
-        assert got == answer if stream in played.finished else got == answer[: len(got)]
-        assert stream in played.finished or stream in leaving
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    requests=st.lists(REQUEST, min_size=1, max_size=8),
-    plan=PLAN,
-    stages=st.integers(1, 4),
-    places=st.integers(1, 5),
-    prefill=st.sampled_from([3, 16, 256]),
-)
-def test_any_drafts_for_any_mix_of_streams_give_the_answers_without_drafts(
-    requests: list[Any], plan: list[Any], stages: int, places: int, prefill: int
-) -> None:
-    check_any_mix(requests, plan, stages, places, prefill)
-
-
-@pytest.mark.slow
-@settings(max_examples=5000, deadline=None)
-@given(
-    requests=st.lists(REQUEST, min_size=1, max_size=8),
-    plan=PLAN,
-    stages=st.integers(1, 4),
-    places=st.integers(1, 5),
-    prefill=st.sampled_from([3, 16, 256]),
-)
-def test_five_thousand_mixes_give_the_answers_without_drafts(
-    requests: list[Any], plan: list[Any], stages: int, places: int, prefill: int
-) -> None:
-    check_any_mix(requests, plan, stages, places, prefill)
