@@ -19,6 +19,7 @@ from agent.stage.engines import Engine, load
 from agent.stage.steps import StepRunner
 from agent.stage.types import Epoch, PipelineId
 from console.pipeline.coordinator import Coordinator
+from console.pipeline.drafts import DraftSource
 from console.pipeline.speculation.proposers import LookupProposer
 from console.pipeline.speculation.speculator import Speculator
 from console.pipeline.text import TextStream
@@ -66,8 +67,10 @@ class LocalPipeline:
 
 
 @contextlib.asynccontextmanager
-async def local_pipeline(library: Path, *, streams: int = 8, context_tokens: int = 128) -> AsyncIterator[LocalPipeline]:
-    """Load the toy library as two `exact` stages that speculate by lookup."""
+async def local_pipeline(
+    library: Path, *, streams: int = 8, context_tokens: int = 128, drafts: DraftSource | None = None
+) -> AsyncIterator[LocalPipeline]:
+    """Load the toy library as two `exact` stages that speculate by lookup, or from `drafts`."""
     inboxes: list[asyncio.Queue[bytes]] = [asyncio.Queue(), asyncio.Queue()]
     settings: dict[str, Any] = {"streams": streams, "context_tokens": context_tokens}
     engines = [
@@ -84,7 +87,7 @@ async def local_pipeline(library: Path, *, streams: int = 8, context_tokens: int
         submit=inboxes[0].put_nowait,
         pipeline=PipelineId(7),
         epoch=Epoch(2),
-        drafts=Speculator(LookupProposer()),
+        drafts=drafts or Speculator(LookupProposer()),
     )
 
     async def serve(stage: int, thread: ThreadPoolExecutor) -> None:
