@@ -92,7 +92,9 @@ class Timed(Speculator):
 
 
 def run_step(stages: Sequence[StepRunner], step: Step) -> list[int]:
-    data = make_step(step.rows, np.array(step.tokens, np.int64) if step.rows else None, release=step.release)
+    data = make_step(
+        step.rows, np.array(step.tokens, np.int64) if step.rows else None, release=step.release, shares=step.shares
+    )
     for stage in stages:
         data = stage.answer(data, 0.0)
     frame = decode(data)
@@ -124,14 +126,29 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
         engine.close()
 
 
+def limits_for(stages: Sequence[StepRunner], in_flight: int, prefill_tokens: int = 256) -> Limits:
+    copies = any(runner._spec.engine == "stateful" for runner in stages)
+    places = 4 if copies else 0
+    return Limits(in_flight, 4 * CONTEXT, CONTEXT, 3, prefill_tokens, shares_blocks=not copies, places=places)
+
+
+def leave_nothing(scheduler: Scheduler, stages: Sequence[StepRunner]) -> None:
+    """Free what is kept for its beginning: the engines outlive the schedulers here, and their streams' names."""
+    for _ in range(2):
+        scheduler.age_kept()
+        while (step := scheduler.schedule()) is not None:
+            scheduler.update(step.id, run_step(stages, step))
+
+
 def plain(stages: Sequence[StepRunner], prompt: list[int], sampling: Sampling) -> list[int]:
-    scheduler = Scheduler(Limits(1, 4 * CONTEXT, CONTEXT, 1))
+    scheduler = Scheduler(limits_for(stages, 1))
     stream = scheduler.add(prompt, TOKENS, sampling=sampling)
     said: list[int] = []
     while (step := scheduler.schedule()) is not None:
         for outcome in scheduler.update(step.id, run_step(stages, step)):
             assert outcome.stream == stream
             said += outcome.ids
+    leave_nothing(scheduler, stages)
     return said
 
 
@@ -141,8 +158,8 @@ def check(pipelines: Pipelines, pair: str, seed: int) -> None:
     stages = pipelines.stages[pair]
     known: dict[StreamId, list[int]] = {}
     drafts = Timed(chance) if chance.random() < 0.3 else Knowing(chance, known)
-    limits = Limits(chance.randint(1, len(stages) + 1), 4 * CONTEXT, CONTEXT, 3, chance.choice([3, 16, 256]))
-    scheduler = Scheduler(limits, drafts)
+    in_flight, prefill_tokens = chance.randint(1, len(stages) + 1), chance.choice([3, 16, 256])
+    scheduler = Scheduler(limits_for(stages, in_flight, prefill_tokens), drafts)
     coming = [chance.choice(pipelines.asked) for _ in range(chance.randint(1, 3))]
     expected: dict[StreamId, list[int]] = {}
     said: dict[StreamId, list[int]] = {}
@@ -173,6 +190,7 @@ def check(pipelines: Pipelines, pair: str, seed: int) -> None:
     for stream, answer in expected.items():
         assert said[stream] == (answer if stream in ended else answer[: len(said[stream])])
         assert stream in ended or stream in leaving
+    leave_nothing(scheduler, stages)
 
 
 @settings(max_examples=500, deadline=None)
