@@ -14,6 +14,7 @@ import pytest
 import shard_export  # noqa: F401 - before any openvino: it keeps OpenVINO's usage reports, and their threads, out
 from tests.support.leaks import child_processes, end_leaked_processes, leaked_tasks, leaked_threads
 from tests.support.noise import Expectation, LogWatch, complaints
+from tests.support.postgres import Server, running_server
 from tests.support.sample_library import sample_library
 
 if TYPE_CHECKING:
@@ -116,6 +117,13 @@ def smollm2_source() -> SampleModel:
     folder = Path(spec.origin).parent
     (file,) = folder.glob("*.gguf")
     return SampleModel(folder, file.name)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A private PostgreSQL server; tests that need it are skipped where none is installed."""
+    with running_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

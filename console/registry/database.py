@@ -1,7 +1,10 @@
-"""Opening the database: connection settings, schema upgrades, transactions.
+"""Opening the database: connection settings and transactions. What makes the schema is in `upgrade`.
 
 SQLite runs in WAL mode with foreign keys on. Writers take the write lock when they begin: a transaction that read
 first and wrote later could otherwise fail in the middle although a busy timeout is set.
+
+PostgreSQL is for several consoles: rows that are read to be changed are locked, and a server that does not answer
+makes a call fail within seconds, because the console's event loop waits for it.
 """
 
 from __future__ import annotations
@@ -12,19 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.orm import Session, sessionmaker
 
-from console.registry.errors import RegistryTooNew, RegistryUnreadable
+from console.registry.errors import RegistryUnreadable
+from console.registry.upgrade import upgrade
 
 BUSY_TIMEOUT_S = 5.0
-_MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 class Database:
@@ -41,7 +39,7 @@ class Database:
         url = _url(where)
         shown = url.render_as_string(hide_password=True)
         try:
-            engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S} if _is_sqlite(url) else {})
+            engine = create_engine(url, **_settings(url))
         except (ModuleNotFoundError, NoSuchModuleError):
             raise RegistryUnreadable(
                 f"No driver for {url.drivername} databases is installed; install it or use an SQLite path."
@@ -50,7 +48,7 @@ class Database:
             _configure_sqlite(engine)
         try:
             _prepare_file(url)
-            _upgrade(engine, url, now_s)
+            upgrade(engine, shown, now_s)
         except (DBAPIError, sqlite3.Error, OSError) as error:
             engine.dispose()
             cause = error.orig if isinstance(error, DBAPIError) else error
@@ -74,6 +72,11 @@ class Database:
         with self._writers.begin() as session:
             yield session
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other consoles may use this database at the same time."""
+        return self._engine.dialect.name != "sqlite"
+
     def close(self) -> None:
         """Close every pooled connection."""
         self._engine.dispose()
@@ -83,11 +86,30 @@ def _url(where: str | Path) -> URL:
     if isinstance(where, Path) or "://" not in where:
         return URL.create("sqlite", database=str(where))
     try:
-        return make_url(where)
+        url = make_url(where)
+        # The address people know says no driver; SQLAlchemy's default one is not ours.
+        return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgres", "postgresql") else url
     except ArgumentError:
         raise RegistryUnreadable(
             "The registry's address is not a database URL; give a path or postgresql://…"
         ) from None
+
+
+def _settings(url: URL) -> dict[str, Any]:
+    if _is_sqlite(url):
+        return {"connect_args": {"timeout": BUSY_TIMEOUT_S}}
+    if url.get_backend_name() != "postgresql":
+        return {}
+    wait_ms = int(BUSY_TIMEOUT_S * 1000)
+    limits = f"-c lock_timeout={wait_ms} -c statement_timeout={2 * wait_ms}"
+    return {
+        "pool_pre_ping": True,
+        "connect_args": {
+            "connect_timeout": int(BUSY_TIMEOUT_S),
+            "options": limits,
+            "application_name": "fallow-console",
+        },
+    }
 
 
 def _is_sqlite(url: URL) -> bool:
@@ -113,52 +135,3 @@ def _configure_sqlite(engine: Engine) -> None:
     def begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get("fallow_writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _upgrade(engine: Engine, url: URL, now_s: float) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    scripts = ScriptDirectory.from_config(config)
-    with engine.connect() as connection:
-        current = MigrationContext.configure(connection).get_current_revision()
-    if current == scripts.get_current_head():
-        return
-    if current is not None:
-        try:
-            scripts.get_revision(current)
-        except CommandError:
-            raise RegistryTooNew(
-                f"The registry {url.render_as_string(hide_password=True)} was written by a newer console (schema "
-                f"{current}); update this console or restore the copy made before the upgrade."
-            ) from None
-        if _is_sqlite(url) and url.database:
-            _copy_sqlite(Path(url.database), current, now_s)
-    writing = engine.execution_options(fallow_writes=True)
-    with writing.connect() as connection, _loose_ends(connection), connection.begin():
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        if _is_sqlite(url) and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-            raise sqlite3.IntegrityError("rows refer to others that are missing")
-
-
-@contextlib.contextmanager
-def _loose_ends(connection: Connection) -> Iterator[None]:
-    """Let SQLite replace tables that others refer to, which is how it alters them; checked when all is done."""
-    if connection.dialect.name != "sqlite":
-        yield
-        return
-    raw = connection.connection.driver_connection  # the pragma counts only outside of a transaction
-    assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - what the dialect's driver makes
-    raw.execute("PRAGMA foreign_keys=OFF").close()
-    try:
-        yield
-    finally:
-        raw.execute("PRAGMA foreign_keys=ON").close()
-
-
-def _copy_sqlite(path: Path, revision: str, now_s: float) -> None:
-    """Copy the file beside itself, consistently even while another process has it open."""
-    copy = path.with_name(f"{path.name}.{revision}.{int(now_s)}.bak")
-    with contextlib.closing(sqlite3.connect(path)) as source, contextlib.closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
-    copy.chmod(0o600)

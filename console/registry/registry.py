@@ -3,8 +3,8 @@
     registry = Registry.open(folder / "registry.sqlite3")
     registry.invites.create(...)      registry.devices.list(...)      registry.authenticate(token)
 
-Methods are synchronous and take well under a millisecond on SQLite; they may be called from any thread. Each change
-and its audit entry are one transaction.
+Methods are synchronous and take well under a millisecond on SQLite, a few on PostgreSQL; they may be called from any
+thread. Each change and its audit entry are one transaction.
 """
 
 from __future__ import annotations
@@ -56,6 +56,11 @@ class Registry:
     def authenticate(self, token: str) -> Principal | None:
         """Return who a bearer token stands for now, an API key or a login; None for any that is not alive."""
         return self.keys.authenticate(token) or self.sessions.authenticate(token)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other consoles may use the same database."""
+        return self._database.is_shared
 
     def close(self) -> None:
         """Close every connection; the registry cannot be used afterwards."""

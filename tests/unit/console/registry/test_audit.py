@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from console.registry import chain
 from console.registry.audit import Actor
-from console.registry.database import _MIGRATIONS
 from console.registry.errors import AuditBroken
 from console.registry.records import AuditEntry
 from console.registry.registry import Registry
+from console.registry.upgrade import _MIGRATIONS
 
 ADMIN = Actor("user:ada", "10.0.0.7")
 
@@ -66,12 +66,12 @@ def test_a_log_as_it_was_written_holds(registry: Registry) -> None:
     ],
 )  # fmt: skip
 def test_what_was_changed_behind_the_log_is_found(
-    registry: Registry, tmp_path: Path, statement: str, broken_at: int
+    sqlite_registry: Registry, tmp_path: Path, statement: str, broken_at: int
 ) -> None:
-    fill(registry, 7)
+    fill(sqlite_registry, 7)
     change(tmp_path / "registry.sqlite3", statement)
     with pytest.raises(AuditBroken) as found:
-        registry.audit.verify()
+        sqlite_registry.audit.verify()
     assert found.value.sequence == broken_at
 
 
@@ -87,8 +87,8 @@ def test_a_log_that_was_written_anew_is_found_with_a_hash_noted_before(registry:
         registry.audit.verify([(9, noted.hash)])
 
 
-def test_entries_of_several_consoles_are_one_chain(tmp_path: Path) -> None:
-    with Registry.open(tmp_path / "a.sqlite3") as one, Registry.open(tmp_path / "a.sqlite3") as two:
+def test_entries_of_several_consoles_are_one_chain(where: str) -> None:
+    with Registry.open(where) as one, Registry.open(where) as two:
         threads = [threading.Thread(target=fill, args=(registry, 8)) for registry in (one, two)]
         for thread in threads:
             thread.start()
@@ -141,7 +141,7 @@ def test_an_older_registry_keeps_its_rows_and_its_log_is_chained_by_the_upgrade(
     for later in sorted((older / "versions").glob("r*.py"))[1:]:
         later.unlink()
     with monkeypatch.context() as before:
-        before.setattr("console.registry.database._MIGRATIONS", older)
+        before.setattr("console.registry.upgrade._MIGRATIONS", older)
         Registry.open(path).close()
     for sequence in (2, 5):
         change(path, f"INSERT INTO audit VALUES ({sequence}, 1.5, 'admin:1', 'old', 'pc', '', '{{\"n\": 2.0}}')")

@@ -14,12 +14,12 @@ from console.registry.registry import Registry
 from tests.support.enrolment import Clock
 
 
-def test_a_key_is_known_by_its_text_and_stored_as_a_hash(registry: Registry, tmp_path: Path) -> None:
-    made, key = registry.keys.create("Front desk", ["chat"], actor=Actor("key:1234", "10.0.0.7"))
+def test_a_key_is_known_by_its_text_and_stored_as_a_hash(sqlite_registry: Registry, tmp_path: Path) -> None:
+    made, key = sqlite_registry.keys.create("Front desk", ["chat"], actor=Actor("key:1234", "10.0.0.7"))
     assert key.startswith(f"flw-{made.key_id}-")
-    assert registry.authenticate(key) == Principal(made.key_id, "", frozenset({"chat"}))
-    assert registry.keys.list() == [made]
-    registry.close()
+    assert sqlite_registry.authenticate(key) == Principal(made.key_id, "", frozenset({"chat"}))
+    assert sqlite_registry.keys.list() == [made]
+    sqlite_registry.close()
     assert key[-43:].encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
 
@@ -119,8 +119,8 @@ def test_tokens_are_counted_by_key_and_day_of_utc(registry: Registry, clock: Clo
     assert (registry.usage.today(made.key_id), registry.usage.seconds_left()) == (0, 86_400)
 
 
-def test_no_count_is_lost_between_two_consoles(tmp_path: Path) -> None:
-    with Registry.open(tmp_path / "a.sqlite3") as one, Registry.open(tmp_path / "a.sqlite3") as two:
+def test_no_count_is_lost_between_two_consoles(where: str) -> None:
+    with Registry.open(where) as one, Registry.open(where) as two:
 
         def use(registry: Registry) -> None:
             for _ in range(20):

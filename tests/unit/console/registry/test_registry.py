@@ -12,16 +12,15 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
 
 from agent.link.identity import DeviceId
 from console.registry.audit import Actor
-from console.registry.database import _MIGRATIONS
 from console.registry.devices import PENDING_LIFE_S, DeviceRequest
 from console.registry.errors import InviteNotUsable, NotFound, RegistryTooNew, RegistryUnreadable, WrongState
 from console.registry.models import Base
 from console.registry.records import CertificateRecord, Deployment, DeviceRecord
 from console.registry.registry import Registry
+from console.registry.upgrade import _MIGRATIONS
 from tests.support.enrolment import Clock
 
 ADMIN = Actor("admin:1234", "10.0.0.7")
@@ -70,11 +69,9 @@ def test_the_file_is_private_and_in_wal_mode_with_foreign_keys(tmp_path: Path) -
             registry.deployments.save(Deployment("chat", "no such library", {}))
 
 
-def test_the_migrations_make_exactly_the_tables_of_the_models(registry: Registry, tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path}/registry.sqlite3")
-    with engine.connect() as connection:
+def test_the_migrations_make_exactly_the_tables_of_the_models(registry: Registry) -> None:
+    with registry._database._engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
-    engine.dispose()
 
 
 def set_revision(path: Path, revision: str | None) -> None:
@@ -99,7 +96,7 @@ def test_a_registry_is_copied_before_it_is_upgraded(
     with Registry.open(path, now=clock) as registry:
         device = make_device(registry)
     migrations = copy_migrations_with_one_more(tmp_path / "migrations")
-    monkeypatch.setattr("console.registry.database._MIGRATIONS", migrations)
+    monkeypatch.setattr("console.registry.upgrade._MIGRATIONS", migrations)
     Registry.open(path, now=clock).close()
     (copy,) = tmp_path.glob(f"r.sqlite3.{newest_revision()}.*.bak")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
@@ -145,9 +142,9 @@ def test_a_database_without_driver_is_refused() -> None:
 # --- invites
 
 
-def test_an_invite_keeps_only_the_hash_of_its_secret(registry: Registry, tmp_path: Path) -> None:
-    secret = registry.invites.create()
-    registry.close()
+def test_an_invite_keeps_only_the_hash_of_its_secret(sqlite_registry: Registry, tmp_path: Path) -> None:
+    secret = sqlite_registry.invites.create()
+    sqlite_registry.close()
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert secret.secret not in content
     assert secret.token_id.hex().encode() in content
@@ -180,9 +177,9 @@ def test_an_invite_that_cannot_be_used_says_why(registry: Registry, clock: Clock
     assert refused.value.code == problem
 
 
-def test_the_last_uses_go_to_as_many_keys_as_there_are(tmp_path: Path) -> None:
+def test_the_last_uses_go_to_as_many_keys_as_there_are(where: str) -> None:
     results: list[bool] = []
-    with Registry.open(tmp_path / "a.sqlite3") as one, Registry.open(tmp_path / "a.sqlite3") as two:
+    with Registry.open(where) as one, Registry.open(where) as two:
         token = one.invites.create(max_uses=3).token_id.hex()
 
         def use(registry: Registry, key: str) -> None:

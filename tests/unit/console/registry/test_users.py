@@ -18,19 +18,19 @@ PASSWORD = "correct horse battery"
 
 
 def test_a_login_lasts_half_a_day_and_its_token_is_stored_as_a_hash(
-    registry: Registry, clock: Clock, tmp_path: Path
+    sqlite_registry: Registry, clock: Clock, tmp_path: Path
 ) -> None:
-    registry.users.create("Ada", "operator", PASSWORD)
-    opened = registry.sessions.open("ADA", PASSWORD, source="10.0.0.7")
+    sqlite_registry.users.create("Ada", "operator", PASSWORD)
+    opened = sqlite_registry.sessions.open("ADA", PASSWORD, source="10.0.0.7")
     assert opened is not None
     record, token = opened
-    who = registry.authenticate(token)
+    who = sqlite_registry.authenticate(token)
     assert who is not None
     assert (who.user, who.scopes, who.actor_name) == ("ada", ROLE_SCOPES["operator"], "user:ada")
     clock.now_s = record.expires_s
     assert record.expires_s == record.created_s + LIFE_S
-    assert registry.authenticate(token) is None
-    registry.close()
+    assert sqlite_registry.authenticate(token) is None
+    sqlite_registry.close()
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert token[-43:].encode() not in stored
     assert PASSWORD.encode() not in stored
