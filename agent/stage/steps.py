@@ -5,7 +5,6 @@ Belongs to one thread: the one that owns the engine.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 
@@ -20,10 +19,7 @@ from agent.stage.engines.base import Engine
 from agent.stage.engines.selection import Selection
 from agent.stage.errors import BadStep, StaleEpoch, StepError
 from agent.stage.tail import Tail
-from agent.stage.types import Logprobs, Nack, Row, StageReport, StageSpec, StageTiming, StepTable, StreamId
-
-PROBE_STREAM = StreamId(-1)
-PROBE_STEPS = 5
+from agent.stage.types import Logprobs, Nack, StageReport, StageSpec, StageTiming, StepTable
 
 _table_decoder = msgspec.msgpack.Decoder(StepTable)
 _encoder = msgspec.msgpack.Encoder()
@@ -117,9 +113,8 @@ def report_frame(spec: StageSpec, report: StageReport) -> bytes:
 
 
 def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: float) -> StageReport:
-    """Probe a freshly loaded engine with real one-token decodes and report on it. Raises StepError."""
-    probe_ms = _probe(engine)
-    # Cache pages are taken as they are first written: count all of them, not only those the probe touched.
+    """Report on a freshly loaded engine."""
+    # Cache pages are taken as they are first written: count all of them, not only those the self-test touched.
     memory_bytes = psutil.Process().memory_info().rss + engine.kv_bytes
     return StageReport(
         library_digest=engine.library_digest,
@@ -132,26 +127,13 @@ def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: flo
         kv_tokens=engine.kv_tokens,
         memory_bytes=memory_bytes,
         load_ms=round(load_ms, 1),
-        probe_ms=probe_ms,
+        probe_ms=selection.decode_ms,
         openvino=ov.__version__,
         cache=engine.cache,
         kv_bytes=engine.kv_bytes,
         reason=selection.reason,
         refused=selection.refused,
     )
-
-
-def _probe(engine: Engine) -> float:
-    shape = engine.shape
-    token = np.zeros(1, np.int64) if shape.takes_ids else np.zeros((1, shape.hidden_size), np.float32)
-    times = []
-    for position in range(min(PROBE_STEPS + 1, shape.context_tokens)):
-        started = time.perf_counter()
-        engine.step([Row(PROBE_STREAM, position, 1)], token)
-        times.append(1e3 * (time.perf_counter() - started))
-    engine.release(PROBE_STREAM)
-    # The first call allocates and is no measure of a decode.
-    return round(statistics.median(times[1:] or times), 3)
 
 
 def _microseconds(seconds: float) -> int:

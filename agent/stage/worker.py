@@ -18,7 +18,7 @@ import time
 
 from agent.link.frames import FrameError
 from agent.stage import affinity
-from agent.stage.errors import StageLoadError, StepError
+from agent.stage.errors import StageLoadError
 from agent.stage.pipes import PipeClosed, read_frame, read_spec, widen, write_all
 from agent.stage.types import StageSpec
 
@@ -62,9 +62,6 @@ def _serve(spec: StageSpec, inbox: Inbox, out: int) -> int:
         report = steps.describe(spec, engine, selection, 1e3 * (time.perf_counter() - started))
     except StageLoadError as error:
         write_all(out, steps.nack_frame(spec.stage, error.code, str(error), (spec.pipeline, spec.epoch, 0, 0)))
-        return EXIT_LOAD
-    except StepError as error:
-        write_all(out, steps.nack_frame(spec.stage, "load", str(error), (spec.pipeline, spec.epoch, 0, 0)))
         return EXIT_LOAD
     write_all(out, steps.report_frame(spec, report))
     runner = steps.StepRunner(spec, engine)

@@ -9,8 +9,9 @@ from agent.stage.engines.library import Library
 from agent.stage.engines.packed import PackedEngine
 from agent.stage.engines.paged import PagedEngine
 from agent.stage.engines.selection import Selection, Verdict, select
+from agent.stage.engines.selftest import decode_ms, find_problem
 from agent.stage.engines.stateful import StatefulEngine
-from agent.stage.errors import StageLoadError
+from agent.stage.errors import StageError, StageLoadError
 from agent.stage.types import EngineName, StageSpec
 
 __all__ = ["Engine", "load", "load_selected"]
@@ -29,7 +30,19 @@ def load(spec: StageSpec) -> Engine:
 def load_selected(spec: StageSpec) -> tuple[Engine, Selection]:
     """Like `load`, and say which engine it became and why."""
     library = Library(Path(spec.folder))
-    return select(spec.device, spec.engine, lambda name: _open(name, spec, library), _test)
+
+    def test(engine: Engine) -> Verdict:
+        def open_small(small: StageSpec) -> Engine:
+            return type(engine)(small, library)
+
+        try:
+            # A named engine is not compared: whoever names it wants this one.
+            problem = find_problem(spec, library, open_small) if spec.engine == "auto" else ""
+            return Verdict(problem, 0.0 if problem else decode_ms(engine))
+        except (StageError, RuntimeError) as error:
+            return Verdict(f"Its self-test could not run: {last_line(error)}.")
+
+    return select(spec.device, spec.engine, lambda name: _open(name, spec, library), test)
 
 
 def _open(name: EngineName, spec: StageSpec, library: Library) -> Engine:
@@ -41,7 +54,3 @@ def _open(name: EngineName, spec: StageSpec, library: Library) -> Engine:
         raise StageLoadError(
             "load", f"The stage cannot be compiled for {spec.device}: {last_line(error)}; try another engine or device."
         ) from error
-
-
-def _test(engine: Engine) -> Verdict:
-    return Verdict("")

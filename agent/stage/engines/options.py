@@ -20,7 +20,7 @@ EXACT: dict[str, Any] = {
 
 def compile_options(spec: StageSpec, core: ov.Core) -> dict[str, Any]:
     """Choose the runtime's properties for a stage. Raises StageLoadError for a cache or device its numerics exclude."""
-    return {"PERFORMANCE_HINT": "LATENCY", **_numerics(spec, core), **_threads(spec)}
+    return {"PERFORMANCE_HINT": "LATENCY", **_numerics(spec, core), **_device_threads(spec)}
 
 
 def _numerics(spec: StageSpec, core: ov.Core) -> dict[str, Any]:
@@ -46,10 +46,13 @@ def _numerics(spec: StageSpec, core: ov.Core) -> dict[str, Any]:
     return {"KV_CACHE_PRECISION": spec.cache, **precision}
 
 
-def _threads(spec: StageSpec) -> dict[str, Any]:
+def _device_threads(spec: StageSpec) -> dict[str, Any]:
+    return thread_options(spec) if spec.device.startswith("CPU") else {}
+
+
+def thread_options(spec: StageSpec) -> dict[str, Any]:
+    """Choose how many threads compute on the CPU."""
     options: dict[str, Any] = {}
-    if not spec.device.startswith("CPU"):
-        return options
     if spec.threads or spec.cores:
         options["INFERENCE_NUM_THREADS"] = spec.threads or len(spec.cores)
     if spec.cores:

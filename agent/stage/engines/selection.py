@@ -36,11 +36,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The engine that was taken, why in a sentence, and why each one before it was not."""
+    """The engine that was taken, why in a phrase, why each one before it was not, and the time of one decode."""
 
     engine: EngineName
     reason: str
     refused: dict[EngineName, str]
+    decode_ms: float
 
 
 def engines_of(device: str) -> list[EngineName]:
@@ -75,7 +76,7 @@ def select(
             continue
         verdict = test(engine)
         if not verdict.problem and (engine.fused or choice == name or len(names) - len(refused) == 1):
-            return engine, Selection(name, _reason(device, choice, name, engine, verdict), refused)
+            return engine, Selection(name, _reason(device, choice, name, engine, verdict), refused, verdict.decode_ms)
         engine.close()
         if verdict.problem:
             refused[name] = verdict.problem
@@ -85,7 +86,7 @@ def select(
         raise StageLoadError("load", _all_refused(device, refused))
     decode_ms, name = min(unfused)
     reason = f"{name} is the fastest of those that passed on {device}, {decode_ms:.2f} ms a token, and none is fused"
-    return open_engine(name), Selection(name, reason, refused)
+    return open_engine(name), Selection(name, reason, refused, decode_ms)
 
 
 def _reason(device: str, choice: EngineChoice, name: EngineName, engine: Candidate, verdict: Verdict) -> str:

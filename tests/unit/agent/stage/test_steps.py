@@ -21,7 +21,7 @@ from shard_export.library.store import load_manifest
 from tests.support.stage import SEEDED, make_row, make_spec, make_step
 from tests.support.toy_library import HIDDEN, VOCAB, toy_library
 
-SELECTED = Selection("paged", "it was asked for", {"stateful": "it was not"})
+SELECTED = Selection("paged", "it was asked for", {"stateful": "it was not"}, 1.5)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_the_report_says_what_was_loaded(engines: list[Engine]) -> None:
     report: StageReport = describe(engines[1].spec, engines[1], SELECTED, 12.5)
     assert (report.first, report.last, report.fused, report.load_ms) == (2, 3, True, 12.5)
     assert report.kv_tokens >= 8 * 128
-    assert report.probe_ms > 0
+    assert report.probe_ms == 1.5
     assert report.memory_bytes > engines[1].kv_bytes
     assert (report.cache, report.kv_bytes) == ("f32", engines[1].kv_bytes)
     assert report.engine_note == "it was asked for; not stateful: it was not"

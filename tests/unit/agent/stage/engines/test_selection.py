@@ -56,7 +56,7 @@ def test_only_paged_has_a_stand_in() -> None:
 
 def test_the_preferred_engine_is_taken_when_it_passes() -> None:
     selection = chosen()
-    assert selection == Selection("paged", "paged passed its self-test on CPU, fused, 2.00 ms a token", {})
+    assert selection == Selection("paged", "paged passed its self-test on CPU, fused, 2.00 ms a token", {}, 2.0)
 
 
 def test_an_engine_that_cannot_be_loaded_gives_way() -> None:

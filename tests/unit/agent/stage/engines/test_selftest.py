@@ -1,0 +1,117 @@
+"""The self-test passes what is right and finds what is wrong, and the next engine takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.stage.engines import load, load_selected, stateful
+from agent.stage.engines.blocks import BlockPool
+from agent.stage.engines.library import Library
+from agent.stage.engines.paged import PagedEngine
+from agent.stage.engines.selftest import decode_ms, find_problem, sample_layers
+from agent.stage.engines.stateful import StatefulEngine
+from agent.stage.errors import EngineFailed
+from agent.stage.types import StreamId
+from tests.support.stage import make_row, make_spec
+from tests.support.toy_library import toy_library
+
+ENGINES = ["paged", "stateful", "packed"]
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    toy_library(folder, layers=5, windows=[0, 6, 0, 6, 0])
+    return folder
+
+
+def problem(folder: Path, **fields: Any) -> str:
+    spec = make_spec(folder, **{"last": 5, **fields})
+    return find_problem(spec, Library(folder), load)
+
+
+def test_one_inner_layer_of_each_kind_is_tested(library: Path) -> None:
+    manifest = Library(library).manifest
+    assert sample_layers(manifest, 0, 5) == [1, 2]
+    assert sample_layers(manifest, 3, 5) == [3, 4]
+    assert sample_layers(manifest, 0, 1) == [0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_every_engine_passes_on_this_machine(library: Path, engine: str, numerics: str) -> None:
+    assert problem(library, engine=engine, numerics=numerics) == ""
+
+
+def test_the_ends_of_a_model_are_tested_where_there_is_nothing_else(library: Path) -> None:
+    assert problem(library, first=0, last=1, engine="paged") == ""
+    assert problem(library, first=4, last=5, engine="paged") == ""
+
+
+def keep_rejected_tokens(patch: pytest.MonkeyPatch) -> None:
+    def truncate(self: Any, length: int) -> None:
+        self.length = length
+
+    patch.setattr(stateful._Stream, "truncate", truncate)
+
+
+def share_another_stream(patch: pytest.MonkeyPatch) -> None:
+    def share(self: Any, share: Any) -> None:
+        self._held[share.stream] = [self._take() for _ in range(-(-share.tokens // self.block_tokens))]
+
+    patch.setattr(BlockPool, "_share", share)
+
+
+def see_the_future(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("agent.stage.engines.places._fill_new", lambda mask, _: mask.fill(0))
+
+
+@pytest.mark.parametrize(
+    ("engine", "broken"),
+    [("stateful", keep_rejected_tokens), ("paged", share_another_stream), ("packed", see_the_future)],
+)
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_a_cache_that_goes_wrong_is_found(
+    library: Path, monkeypatch: pytest.MonkeyPatch, engine: str, broken: Patch, numerics: str
+) -> None:
+    broken(monkeypatch)
+    assert "is off by" in problem(library, engine=engine, numerics=numerics)
+
+
+def test_outputs_that_are_no_numbers_are_found(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PagedEngine, "_run", lambda _, rows, tensor: np.full(tensor.shape, np.nan, np.float32))
+    assert "is off by nan" in problem(library, engine="paged")
+
+
+def test_the_next_engine_takes_over_from_one_that_computes_wrongly(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_another_stream(monkeypatch)
+    engine, selection = load_selected(make_spec(library, last=5, engine="auto"))
+    assert isinstance(engine, StatefulEngine)
+    assert "Layer" in selection.refused["paged"]
+    assert selection.reason.startswith("stateful passed its self-test on CPU, fused")
+    engine.close()
+
+
+def test_the_next_engine_takes_over_from_one_that_fails(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise EngineFailed("The device hung.")
+
+    monkeypatch.setattr(PagedEngine, "_run", fail)
+    assert load_selected(make_spec(library, engine="auto"))[1].refused == {
+        "paged": "Its self-test could not run: The device hung."
+    }
+
+
+def test_a_decode_is_timed_and_leaves_nothing(library: Path) -> None:
+    engine = load(make_spec(library))
+    assert decode_ms(engine) > 0
+    assert engine.length(StreamId(-1)) == 0
+    engine.step([make_row(count=3)], np.arange(3))
