@@ -92,6 +92,8 @@ class Entry:
             queued=status.streams_waiting,
             endings=status.endings,
             pace=status.pace,
+            queue=status.queue,
+            kept=status.kept_streams,
             speculation=status.speculation,
         )
 

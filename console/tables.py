@@ -16,7 +16,8 @@ from console.pipeline.types import SpeculationStatus
 from console.registry.records import ApiKey, AuditEntry, User
 
 PROSE = frozenset({"note", "problem", "folder"})
-
+QUEUE_SHOWN = 10
+"""Waiting requests listed for each model; the number of all of them is in the line above."""
 
 PIPED_COLUMNS = 200
 """How wide a table may be when no terminal limits it: a script or a log should get whole cells."""
@@ -171,8 +172,13 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
         yield from (f"Layers {stage.first}-{stage.last - 1}: {stage.note}" for stage in view.stages if stage.note)
         yield (
             f"{view.tokens_per_second:.1f} tokens/s, {view.overhead_ms:.2f} ms overhead per step, "
-            f"{view.running} running, {view.queued} queued"
+            f"{view.running} running, {view.queued} queued, {view.kept} kept for their beginning"
         )
+        if view.queue:
+            shown = view.queue[:QUEUE_SHOWN]
+            yield table(
+                ("ahead", "key", "waits"), [(str(each.ahead), each.key_id, f"{each.waited_s:.0f} s") for each in shown]
+            )
         if view.endings:
             yield "Answers by how they ended: " + ", ".join(f"{count} {name}" for name, count in view.endings.items())
         if view.pace:

@@ -22,6 +22,7 @@ from console.pipeline.types import (
     Timings,
     TokenLogprobs,
     Usage,
+    Waiting,
 )
 
 
@@ -37,6 +38,7 @@ class Answer:
     def __init__(self, request: GenerationRequest, codec: TextCodec, eos: frozenset[int], clock: Clock) -> None:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.ending: Ending | None = None
+        self.key_id = request.key_id
         self._prompt_tokens = len(request.prompt_ids)
         self._codec = codec
         self._text = codec.text_stream()
@@ -49,7 +51,8 @@ class Answer:
         self._held_logprobs: list[TokenLogprobs] = []
         self._completion_tokens = 0
         self._cached_tokens = 0
-        self._accepted_s = clock()
+        self._ahead: int | None = None
+        self.accepted_s = clock()
         self._started_s: float | None = None
         self._first_token_s: float | None = None
 
@@ -57,6 +60,12 @@ class Answer:
     def ended(self) -> bool:
         """Whether nothing follows."""
         return self.ending is not None
+
+    def wait(self, ahead: int) -> None:
+        """Tell that the stream waits for its place and how many get one before."""
+        if ahead != self._ahead and not self.ended:
+            self._ahead = ahead
+            self.events.put_nowait(Waiting(ahead))
 
     def start(self, cached_tokens: int) -> None:
         """Note that the stream left the queue, with so many of its tokens cached. Only the first call counts."""
@@ -131,9 +140,9 @@ class Answer:
         self.ending = reason
         now_s = self._clock()
         timings = Timings(
-            queue_ms=1000 * ((self._started_s or now_s) - self._accepted_s),
-            first_token_ms=1000 * ((self._first_token_s or now_s) - self._accepted_s),
-            total_ms=1000 * (now_s - self._accepted_s),
+            queue_ms=1000 * ((self._started_s or now_s) - self.accepted_s),
+            first_token_ms=1000 * ((self._first_token_s or now_s) - self.accepted_s),
+            total_ms=1000 * (now_s - self.accepted_s),
         )
         usage = Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
         self.events.put_nowait(Finished(reason, usage, timings))

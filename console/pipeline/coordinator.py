@@ -11,39 +11,35 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-import msgspec
-import numpy as np
-
-from agent.link.frames import Frame, FrameType, encode
-from agent.stage.types import Epoch, Nack, PipelineId, StepTable, StreamId
+from agent.link.frames import Frame, FrameType
+from agent.stage.types import Epoch, PipelineId, StreamId
 from console.pipeline.answers import Answer, Clock
+from console.pipeline.codec import Reply, StepCodec
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import PromptError, QueueFull, UnknownToken
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines, Flight, Sent
 from console.pipeline.meters import RateMeter, StepMeter
 from console.pipeline.outbox import Outbox
 from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome
+from console.pipeline.probing import PROBE_KEY, Prober
 from console.pipeline.scheduler import Scheduler
 from console.pipeline.tokens import TextCodec
 from console.pipeline.types import (
     Ending,
     Event,
     Failed,
+    Finished,
     GenerationRequest,
     PipelineStatus,
+    QueuedAnswer,
     Readiness,
     StageInfo,
-    Text,
 )
 
 log = logging.getLogger(__name__)
 
-PROBE_KEY = "readiness probe"
 KEPT_S = 300.0
 """Every so often the kept streams that nobody used meanwhile are released: they hold people's prompts."""
-_encode_table = msgspec.msgpack.Encoder().encode
-_decode_table = msgspec.msgpack.Decoder(StepTable).decode
-_decode_nack = msgspec.msgpack.Decoder(Nack).decode
 
 
 class Coordinator:
@@ -78,7 +74,7 @@ class Coordinator:
         self.epoch = epoch
         self._stages = list(stages)
         self._tokenizer = tokenizer
-        self._pipeline = pipeline
+        self._codec = StepCodec(pipeline, epoch, stages=len(self._stages), vocab_size=tokenizer.vocab_size)
         self._clock = clock
         copies = any(stage.engine == "stateful" for stage in stages)
         limits = Limits(
@@ -93,20 +89,20 @@ class Coordinator:
         self._outbox = Outbox(submit, self._link_failed)
         self._meter = StepMeter(len(self._stages))
         self._rate = RateMeter()
+        self._queue_told = 0
         self._dropped_replies = 0
         self._endings: Counter[Ending] = Counter()
-        self._last_token_s: float | None = None
         self._lost_reason = ""
         self._watch: asyncio.TimerHandle | None = None
         self._ageing: asyncio.TimerHandle | None = None
-        self._probing = asyncio.Lock()
+        self._prober = Prober(self.generate, lambda: self._lost_reason, token=tokenizer.probe_id, clock=clock)
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Apply the chat template and tokenize. Raises PromptError."""
         return self._tokenizer.encode_chat(messages)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """Yield Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
+        """Yield Waiting and Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
 
         Raises PromptError, ContextExceeded or UnknownToken before the first event.
         """
@@ -122,16 +118,12 @@ class Coordinator:
             while True:
                 event = await answer.events.get()
                 yield event
-                if not isinstance(event, Text):
+                if isinstance(event, Finished | Failed):
                     return
         finally:
             ending = self._end(stream, answer)
             if request.key_id != PROBE_KEY:
                 self._endings[ending] += 1
-
-    def queue_position(self, stream: StreamId) -> int:
-        """Say how many streams are admitted before this one."""
-        return self._scheduler.position(stream)
 
     def history(self, stream: StreamId) -> list[int]:
         """Return every token id of a live stream, prompt first. Raises KeyError."""
@@ -139,7 +131,7 @@ class Coordinator:
 
     def on_frame(self, frame: Frame) -> None:
         """Take a TOKENS or NACK frame; everything stale, repeated, out of order or malformed is dropped and counted."""
-        if frame.pipeline != self._pipeline or frame.epoch != self.epoch or self._lost_reason:
+        if self._lost_reason or not self._codec.concerns(frame):
             self._drop(frame, "it belongs to another plan")
         elif frame.type is FrameType.TOKENS:
             self._on_tokens(frame)
@@ -165,9 +157,9 @@ class Coordinator:
         now_s = self._clock()
         return PipelineStatus(
             stages=self._meter.stages(self._stages),
-            ready=not self._lost_reason and self._last_token_s is not None,
+            ready=not self._lost_reason and self._prober.age_s >= 0,
             reason=self._lost_reason,
-            last_token_age_s=self._age_s(now_s),
+            last_token_age_s=self._prober.age_s,
             tokens_per_second=self._rate.rate(now_s),
             overhead_ms_per_hop=self._meter.overhead_ms_per_hop,
             streams_running=self._scheduler.running,
@@ -178,6 +170,7 @@ class Coordinator:
             endings=dict(self._endings),
             pace=self._scheduler.pace.words,
             kept_streams=self._scheduler.kept,
+            queue=self._queue(now_s),
         )
 
     async def ready(self, max_age_s: float = 5.0) -> Readiness:
@@ -185,27 +178,20 @@ class Coordinator:
 
         Never raises for a pipeline that does not work; a probe without an answer ends by the step deadline.
         """
-        async with self._probing:
-            if not self._lost_reason and not 0 <= self._age_s(self._clock()) <= max_age_s:
-                await self._probe()
-        age_s = self._age_s(self._clock())
-        ready = not self._lost_reason and 0 <= age_s <= max_age_s
-        return Readiness(ready, age_s, "" if ready else self._lost_reason or "A probe token got no answer.")
+        return await self._prober.ready(max_age_s)
 
     async def close(self) -> None:
         """End every stream and stop the timers; the caller unloads the stages. Safe to call twice."""
         self._fail_all("cancelled", "The model was taken down.")
         await self._outbox.close()
 
-    async def _probe(self) -> None:
-        request = GenerationRequest([self._tokenizer.probe_id], 1, ignore_eos=True, key_id=PROBE_KEY)
-        events = self.generate(request)
-        try:
-            async for event in events:
-                if isinstance(event, Failed):
-                    log.info("The readiness probe of %s failed: %s", self.model_id, event.message)
-        finally:
-            await events.aclose()
+    def _queue(self, now_s: float) -> list[QueuedAnswer]:
+        waiting = [(stream, self._answers.get(stream)) for stream in self._scheduler.queue()]
+        return [
+            QueuedAnswer(answer.key_id, ahead, now_s - answer.accepted_s)
+            for ahead, (_, answer) in enumerate(waiting)
+            if answer is not None
+        ]
 
     def _start(self, request: GenerationRequest) -> tuple[StreamId, Answer]:
         highest = max(request.prompt_ids, default=0)
@@ -232,75 +218,53 @@ class Coordinator:
     def _pump(self) -> None:
         """Send every step that may leave now."""
         while (step := self._scheduler.schedule()) is not None:
-            tensor = np.array(step.tokens, np.int64) if step.tokens else None
-            frame = Frame(
-                type=FrameType.STEP,
-                pipeline=self._pipeline,
-                epoch=self.epoch,
-                step=step.id,
-                sequence=step.id & 0xFFFFFFFF,
-                stage=0,
-                table=_encode_table(StepTable(step.rows, step.release, shares=list(step.shares))),
-                tensor=tensor,
-            )
             self._flight.add(step, self._clock())
-            self._outbox.send(encode(frame))
+            self._outbox.send(self._codec.step(step))
             for row in step.rows:
                 if row.sampling is not None and (answer := self._answers.get(row.stream)):
                     answer.start(self._scheduler.reused(row.stream))
+        if self._queue_told != self._scheduler.queue_changes:
+            self._queue_told = self._scheduler.queue_changes
+            asyncio.get_running_loop().call_soon(self._tell_queue)
         if self._flight and self._watch is None:
             self._arm()
         if self._scheduler.kept and self._ageing is None:
             self._ageing = asyncio.get_running_loop().call_later(KEPT_S, self._age_kept)
 
+    def _tell_queue(self) -> None:
+        for ahead, stream in enumerate(self._scheduler.queue()):
+            if answer := self._answers.get(stream):
+                answer.wait(ahead)
+
     def _on_tokens(self, frame: Frame) -> None:
         wants = self._scheduler.expects(frame.step)
-        if wants is None or frame.sequence != frame.step & 0xFFFFFFFF:
+        if wants is None or not self._codec.in_sequence(frame):
             self._drop(frame, "no such step is expected next")
             return
-        ids, table = self._ids(frame), self._table(frame)
-        if table is None or ids is None or len(ids) != wants or len(table.logprobs) not in {0, wants}:
+        reply = self._codec.reply(frame, wants)
+        if reply is None:
             self._drop(frame, "it does not answer its step")
             self._fail_step(frame.step, f"{self._name(-1)} answered a step with something else than its tokens.")
             return
-        outcomes = self._scheduler.update(frame.step, ids, table.logprobs)
+        outcomes = self._scheduler.update(frame.step, reply.ids, reply.logprobs)
         now_s = self._clock()
         sent = self._flight.remove(frame.step, now_s)
         self._pump()
         asyncio.get_running_loop().call_soon(self._deliver, outcomes, now_s)
         if sent is not None:
-            self._measure(sent, table, now_s, sum(len(outcome.ids) for outcome in outcomes))
+            self._measure(sent, reply, now_s, sum(len(outcome.ids) for outcome in outcomes))
 
-    def _ids(self, frame: Frame) -> list[int] | None:
-        if frame.tensor is None:
-            return []
-        if frame.tensor.dtype != np.int32:
-            return None
-        ids: list[int] = frame.tensor.reshape(-1).tolist()
-        return ids if all(0 <= token < self._tokenizer.vocab_size for token in ids) else None
-
-    def _table(self, frame: Frame) -> StepTable | None:
-        try:
-            table = _decode_table(frame.table)
-        except msgspec.MsgspecError:
-            return None
-        known = all(
-            0 <= token < self._tokenizer.vocab_size for entry in table.logprobs if entry for token, _ in entry.top
-        )
-        return table if known and len(table.timings) == len(self._stages) else None
-
-    def _measure(self, sent: Sent, table: StepTable, now_s: float, tokens: int) -> None:
+    def _measure(self, sent: Sent, reply: Reply, now_s: float, tokens: int) -> None:
         """Record a step that gave `tokens` to its streams."""
         step, took_s = sent.step, now_s - sent.at_s
         if step.wants:
-            self._last_token_s = now_s
+            self._prober.token_came(now_s)
             self._rate.add(now_s, tokens)
         if step.rows:
-            compute_us = [timing.compute_us for timing in table.timings]
-            self._scheduler.measured(step, compute_us, self._meter.overhead_ms_per_hop * len(self._stages))
+            self._scheduler.measured(step, reply.compute_us, self._meter.overhead_ms_per_hop * len(self._stages))
         if step.decodes_only:
-            self._meter.add(table.timings, len(step.tokens), took_s, alone=sent.alone)
-            compute_s = sum(timing.compute_us for timing in table.timings) / 1e6
+            self._meter.add(reply.timings, len(step.tokens), took_s, alone=sent.alone)
+            compute_s = sum(reply.compute_us) / 1e6
             self._drafts.round_took(len(step.rows), len(step.tokens), tokens, took_s, compute_s)
 
     def _deliver(self, outcomes: list[Outcome], came_s: float) -> None:
@@ -313,9 +277,8 @@ class Coordinator:
             self._pump()
 
     def _on_nack(self, frame: Frame) -> None:
-        try:
-            nack = _decode_nack(frame.table)
-        except msgspec.MsgspecError:
+        nack = self._codec.nack(frame)
+        if nack is None:
             self._drop(frame, "its reason cannot be read")
             return
         if frame.step not in self._flight:
@@ -382,6 +345,3 @@ class Coordinator:
 
     def _not_ready(self) -> str:
         return f"{self.model_id} is not ready: {self._lost_reason}"
-
-    def _age_s(self, now_s: float) -> float:
-        return -1.0 if self._last_token_s is None else now_s - self._last_token_s

@@ -71,12 +71,14 @@ class Scheduler:
         """Whether no stream exists, nothing is on its way and nothing is left to release."""
         return not (self._streams or self._in_flight or self._caches.owes)
 
-    def position(self, stream: StreamId) -> int:
-        """Say how many streams are admitted before this one; 0 also for the next one and for running ones."""
-        known = self._streams.get(stream)
-        if known is None or stream in self._running:
-            return 0
-        return self._queue.position(known)
+    @property
+    def queue_changes(self) -> int:
+        """A number that grows whenever the queue changes."""
+        return self._queue.changes
+
+    def queue(self) -> list[StreamId]:
+        """List the streams that wait in the order in which they will be admitted, as things are."""
+        return [stream.id for stream in self._queue]
 
     def history(self, stream: StreamId) -> list[int]:
         """Return every token id of a stream, prompt first: what a replay needs. Raises KeyError."""

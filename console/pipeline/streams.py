@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from agent.stage.types import Sampling, StreamId
 
@@ -56,6 +57,8 @@ class FairQueue:
     """First in, first out within a key; one stream of each key after the other between keys."""
 
     def __init__(self) -> None:
+        self.changes = 0
+        """Grows with every change."""
         self._keys: OrderedDict[str, deque[Stream]] = OrderedDict()
         self._size = 0
 
@@ -63,25 +66,25 @@ class FairQueue:
         return self._size
 
     def __iter__(self) -> Iterator[Stream]:
-        for waiting in self._keys.values():
-            yield from waiting
+        """Go through the streams in the order in which `pop` would return them."""
+        turns = [list(waiting) for waiting in self._keys.values()]
+        for turn in zip_longest(*turns):
+            yield from (stream for stream in turn if stream is not None)
 
     def push(self, stream: Stream) -> None:
         """Append to the stream's key; a new key goes behind all others."""
         self._keys.setdefault(stream.key, deque()).append(stream)
-        self._size += 1
+        self._changed(1)
 
     def push_front(self, stream: Stream) -> None:
         """Put a stream that lost its place before all others."""
         self._keys.setdefault(stream.key, deque()).appendleft(stream)
         self._keys.move_to_end(stream.key, last=False)
-        self._size += 1
+        self._changed(1)
 
     def head(self) -> Stream | None:
         """Return whose turn it is, without taking it."""
-        for waiting in self._keys.values():
-            return waiting[0]
-        return None
+        return next((waiting[0] for waiting in self._keys.values()), None)
 
     def pop(self) -> Stream:
         """Take the head; its key goes behind all others. Raises IndexError when empty."""
@@ -91,7 +94,7 @@ class FairQueue:
         stream = waiting.popleft()
         if waiting:
             self._keys[key] = waiting
-        self._size -= 1
+        self._changed(-1)
         return stream
 
     def remove(self, stream: Stream) -> None:
@@ -100,15 +103,8 @@ class FairQueue:
         waiting.remove(stream)
         if not waiting:
             del self._keys[stream.key]
-        self._size -= 1
+        self._changed(-1)
 
-    def position(self, stream: Stream) -> int:
-        """Say how many streams will be admitted before this one. Raises ValueError if it does not wait."""
-        depth = self._keys.get(stream.key, deque()).index(stream)
-        ahead, before = depth, True
-        for key, waiting in self._keys.items():
-            if key == stream.key:
-                before = False
-                continue
-            ahead += min(len(waiting), depth + before)
-        return ahead
+    def _changed(self, size: int) -> None:
+        self._size += size
+        self.changes += 1

@@ -72,6 +72,12 @@ class Text(msgspec.Struct, frozen=True, tag=True):
     logprobs: list[TokenLogprobs] = []
 
 
+class Waiting(msgspec.Struct, frozen=True, tag=True):
+    """No place is free yet: `ahead` other answers get one first. Comes again when that changes."""
+
+    ahead: int
+
+
 class Finished(msgspec.Struct, frozen=True, tag=True):
     """The answer is complete."""
 
@@ -96,7 +102,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
         return "cancelled" if self.code == "cancelled" else "error"
 
 
-Event = Text | Finished | Failed
+Event = Text | Waiting | Finished | Failed
 
 
 class StageStatus(msgspec.Struct, frozen=True):
@@ -151,6 +157,14 @@ class SpeculationStatus(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class QueuedAnswer(msgspec.Struct, frozen=True):
+    """A request in the queue: whose, how many get their place before, and since when it waits."""
+
+    key_id: str
+    ahead: int
+    waited_s: float
+
+
 class PipelineStatus(msgspec.Struct, frozen=True):
     """What a live pipeline does right now.
 
@@ -178,6 +192,8 @@ class PipelineStatus(msgspec.Struct, frozen=True):
     pace: str = ""
     kept_streams: int = 0
     """Finished streams that the caches keep because others may begin alike."""
+    queue: list[QueuedAnswer] = []
+    """Who waits, in the order of admission."""
 
 
 class Generator(Protocol):
@@ -191,7 +207,7 @@ class Generator(Protocol):
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
-        """Yield Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
+        """Yield Waiting and Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
 
         Raises a PromptError before the first event: ContextExceeded when prompt and one token do not fit, UnknownToken
         for a bias on an id the model does not have.

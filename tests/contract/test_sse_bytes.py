@@ -13,7 +13,7 @@ import pytest
 from console.api.openai import routes
 from console.api.openai.answers import StreamedAnswer
 from console.api.openai.responses import ChunkWriter
-from console.pipeline.types import Event, Failed, Text
+from console.pipeline.types import Event, Failed, Text, Waiting
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, says, serving
 
@@ -55,6 +55,13 @@ async def test_identity_is_the_same_on_all_chunks_and_nulls_are_written_out() ->
     assert chunks[0]["id"].startswith("chatcmpl-")
     assert all({"index", "delta", "finish_reason", "logprobs"} == set(item["choices"][0]) for item in chunks)
     assert all(item["choices"][0]["logprobs"] is None for item in chunks)
+
+
+async def test_who_waits_for_a_place_reads_how_many_are_ahead_in_comments() -> None:
+    _, events = await stream(ScriptedModel([Waiting(3), Waiting(0), *says("a")]))
+    assert events[:2] == [": waiting, 3 ahead", ": waiting, 0 ahead"]
+    assert chunk(events[2])["choices"][0]["delta"]["role"] == "assistant"
+    assert events[-1] == "data: [DONE]"
 
 
 async def test_usage_is_sent_only_when_asked() -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from agent.stage.types import CacheChoice, EngineChoice, Numerics
 from console.fleet.direct import StageLink
-from console.pipeline.types import Ending, SpeculationStatus, StageStatus
+from console.pipeline.types import Ending, QueuedAnswer, SpeculationStatus, StageStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRecord, Quota, Role, Scope, User
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -195,7 +195,7 @@ class PipelineView(msgspec.Struct, frozen=True):
     """A deployment: what was asked, how it is, who serves it. Speeds are over the last seconds.
 
     `endings` counts the answers since it was deployed by how they ended. `pace` says how the running
-    answers share the stages, and why.
+    answers share the stages, and why; `queue` is who waits, in order, and `kept` how many finished answers are cached.
     """
 
     model: str
@@ -213,6 +213,8 @@ class PipelineView(msgspec.Struct, frozen=True):
     queued: int = 0
     endings: dict[Ending, int] = {}
     pace: str = ""
+    queue: list[QueuedAnswer] = []
+    kept: int = 0
     speculation: SpeculationStatus = SpeculationStatus()
 
 

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from console.api.http import ApiError, json_response
-from console.api.openai.responses import KEEP_ALIVE, ChunkWriter, completion
-from console.pipeline.types import Ending, Event, Failed, Finished, Text, TokenLogprobs
+from console.api.openai.responses import KEEP_ALIVE, QUEUED, ChunkWriter, completion
+from console.pipeline.types import Ending, Event, Failed, Finished, Text, TokenLogprobs, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ class WholeAnswer(Response):
                     self._logprobs += event.logprobs
             elif isinstance(event, Finished):
                 return "".join(parts), event
-            else:
+            elif isinstance(event, Failed):
                 raise failure(event)
         raise failure(_ended_early())
 
@@ -114,7 +114,8 @@ class StreamedAnswer(Response):
     """Sends the answer as server-sent events, one write per event.
 
     Until the first event is known nothing is sent, so an early failure still gets its HTTP status; after
-    `keep_alive_s` of silence the headers go out and comments keep proxies and clients patient.
+    `keep_alive_s` of silence the headers go out and comments keep proxies and clients patient. Who has to wait for a
+    place is told so at once, in a comment with the number of answers ahead.
     """
 
     def __init__(
@@ -148,6 +149,8 @@ class StreamedAnswer(Response):
                     if event.text or event.logprobs:
                         await self._write(send, opening + self._writer.text(event.text, event.logprobs))
                         opening = b""
+                elif isinstance(event, Waiting):
+                    await self._write(send, QUEUED % event.ahead)
                 elif isinstance(event, Finished):
                     return await self._write(send, opening + self._writer.end(event), last=True)
                 else:

@@ -13,6 +13,8 @@ from console.pipeline.types import Ending, Finished, ScoredToken, TokenLogprobs,
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": waiting\n\n"
+QUEUED = b": waiting, %d ahead\n\n"
+"""A comment of the stream while no place is free: clients that do not know it skip it."""
 LEAST_LOGPROB = -9999.0
 """What OpenAI writes for a token that is as good as impossible; JSON has no infinity."""
 

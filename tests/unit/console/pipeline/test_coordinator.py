@@ -17,7 +17,7 @@ from console.pipeline.coordinator import Coordinator
 from console.pipeline.errors import ContextExceeded, PromptError
 from console.pipeline.flight import Deadlines
 from console.pipeline.tokens import ModelTokenizer
-from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Generator, StageInfo, Text
+from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Generator, StageInfo, Text, Waiting
 from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
 
@@ -152,7 +152,7 @@ def ids_of(events: list[Event]) -> list[int]:
 
 def finish_of(events: list[Event]) -> str:
     last = events[-1]
-    assert sum(not isinstance(event, Text) for event in events) == 1
+    assert sum(isinstance(event, Finished | Failed) for event in events) == 1
     return last.reason if isinstance(last, Finished) else last.code if isinstance(last, Failed) else "?"
 
 
@@ -422,6 +422,49 @@ async def test_more_requests_than_the_queue_takes_are_refused() -> None:
     assert finish_of(tasks[2].result()) == "overloaded"
     stages.resume()
     assert [finish_of(events) for events in await asyncio.gather(*tasks[:2])] == ["length", "length"]
+    await coordinator.close()
+
+
+async def test_who_waits_hears_how_many_are_ahead_and_the_status_shows_it() -> None:
+    stages = Stages()
+    stages.paused = True
+    now_s = 0.0
+    coordinator = make_coordinator(stages, streams=1, clock=lambda: now_s)
+    requests = [make_request(max_tokens=1, key_id=key) for key in ("a", "a", "a", "b")]
+    heard: list[list[Event]] = [[] for _ in requests]
+
+    async def listen(place: int) -> None:
+        async for event in coordinator.generate(requests[place]):
+            heard[place].append(event)
+
+    tasks = [asyncio.create_task(listen(place)) for place in range(len(requests))]
+    await settle(lambda: len(coordinator.status().queue) == 3)
+    now_s = 7.0
+    queue = coordinator.status().queue
+    assert [(each.key_id, each.ahead, each.waited_s) for each in queue] == [("a", 0, 7.0), ("b", 1, 7.0), ("a", 2, 7.0)]
+    await settle(lambda: all(heard[1:]))
+    stages.resume()
+    await asyncio.gather(*tasks)
+    told = [[event.ahead for event in events if isinstance(event, Waiting)] for events in heard]
+    assert (told[0], told[1], told[2][0], told[3][0]) == ([], [0], 2, 1)
+    assert [finish_of(events) for events in heard] == ["length"] * 4
+    await coordinator.close()
+
+
+async def test_the_next_turn_says_how_much_of_it_was_cached() -> None:
+    stages = Stages()
+    coordinator = make_coordinator(stages)
+    first = await collect(coordinator.generate(make_request("x" * 100, max_tokens=5)))
+    again = await collect(coordinator.generate(make_request("x" * 100 + text_of(first), max_tokens=5)))
+    cached = []
+    for events in (first, again):
+        assert isinstance(events[-1], Finished)
+        cached.append(events[-1].usage.cached_tokens)
+    assert cached == [0, 96]
+    assert coordinator.status().kept_streams == 2
+    coordinator._age_kept()
+    coordinator._age_kept()
+    await settle(lambda: not stages.caches)
     await coordinator.close()
 
 
