@@ -27,8 +27,8 @@ UNKNOWN_CHUNK = 64
 """Beside running answers, as long as no prompt was ever measured."""
 WORTH = 0.95
 """Another number of steps must promise at least this fraction of a round: no wavering between equals."""
-REFRESH = 8
-"""Measured steps until the decision is looked at again."""
+REFRESH = 32
+"""Measured steps until the costs are fitted again, which takes about a millisecond; less while there are few."""
 
 
 class Pace(NamedTuple):
@@ -99,24 +99,32 @@ class Pacer:
     def __init__(self, stages: int, chunk: int) -> None:
         self._load = Load(0, stages, chunk, current=stages)
         self._costs = StepCosts(stages)
+        self._fitted = self._costs.fit()
+        self._fit_at = 1
         self._decided: tuple[int, int] | None = None
-        self._pace = decide(self._costs.fit(), self._load)
+        self._pace = decide(self._fitted, self._load)
 
     def measured(self, step: Step, compute_us: Sequence[int], wait_ms: float) -> None:
-        """Take what each stage spent on a step, and what lately passes outside of inference on a whole trip."""
+        """Take what each stage spent on a step, and what lately passes outside of inference on a whole trip.
+
+        Called when the next step is on its way already: what it costs delays nobody.
+        """
         self._costs.add(step, compute_us)
+        if self._costs.measured >= self._fit_at:
+            self._fit_at = self._costs.measured + min(REFRESH, self._costs.measured)
+            self._fitted = self._costs.fit()
         drafts = self._load.drafts
         if step.decodes_only:
             drafts += 0.1 * (len(step.tokens) / len(step.rows) - 1 - drafts)
         self._load = self._load._replace(drafts=drafts, wait_ms=wait_ms)
 
     def pace(self, decoding: int) -> Pace:
-        """Decide for `decoding` streams that are past their prompts. Cheap: the answer is kept for some steps."""
-        asked = (decoding, self._costs.measured // REFRESH)
+        """Decide for `decoding` streams that are past their prompts; the answer is kept until something changes."""
+        asked = (decoding, self._fit_at)
         if asked != self._decided:
             self._decided = asked
             self._load = self._load._replace(decoding=decoding, current=self._pace.steps)
-            self._pace = decide(self._costs.fit(), self._load)
+            self._pace = decide(self._fitted, self._load)
         return self._pace
 
 

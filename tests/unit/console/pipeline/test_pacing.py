@@ -179,8 +179,11 @@ def test_a_long_prompt_neither_stalls_the_answers_nor_is_stalled_by_them(
 ) -> None:
     scheduler = Scheduler(Limits(len(stages), 80_000, 8_000, 16))
 
+    numbers = itertools.count()
+
     def add(prompt: int) -> StreamId:
-        return scheduler.add([7] * prompt, 6_000, sampling=Sampling())
+        # A key each: what one prompt left in the caches must not help the next.
+        return scheduler.add([7] * prompt, 6_000, sampling=Sampling(), key=str(next(numbers)))
 
     clockwork = Clockwork(scheduler, stages, link_ms)
     clockwork.until(add(40), 5)
