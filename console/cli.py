@@ -18,7 +18,8 @@ from agent.stage.types import CacheChoice, EngineChoice
 from console import tables
 from console.api.admin import types as wire
 from console.cli_access import add_access
-from console.cli_tools import Commands, client_of, command, hand_over_secret, show
+from console.cli_members import add_members
+from console.cli_tools import Commands, client_of, command, show
 from console.errors import ClientError, ConsoleError
 
 DEFAULT_AGENTS_PORT = 8461
@@ -48,7 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fallow-console", description="The admin's side of Fallow.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands)
-    _add_fleet(commands)
+    add_members(commands)
     _add_models(commands)
     add_access(commands)
     return parser
@@ -71,20 +72,6 @@ def _add_serve(commands: Commands) -> None:
         help="let PCs that share a model talk to each other directly; their firewalls must allow it (default: off)",
     )
     serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
-
-
-def _add_fleet(commands: Commands) -> None:
-    invite = command(commands, "invite", "make an invite for PCs to join", _invite)
-    invite.add_argument("--uses", type=int, default=1, metavar="N", help="how many PCs may use it")
-    invite.add_argument("--hours", type=float, default=24.0, metavar="H", help="how long it can be used")
-    invite.add_argument("--auto-approve", action="store_true", help="PCs need no approval")
-    invite.add_argument("--out", type=Path, metavar="FILE", help="write it to a file only you can read")
-    command(commands, "agents", "list the PCs", _agents)
-    approve = command(commands, "approve", "let a PC into the fleet", _approve)
-    approve.add_argument("id", help="the PC's id")
-    revoke = command(commands, "revoke", "take a PC out of the fleet at once", _revoke)
-    revoke.add_argument("id", help="the PC's id")
-    revoke.add_argument("--ban", action="store_true", help="never let its key in again")
 
 
 def _add_models(commands: Commands) -> None:
@@ -126,30 +113,6 @@ def _serve(options: argparse.Namespace) -> int:
         direct_links=options.direct_links == "on",
     )
     return serve(settings, log_level=options.log_level, json_output=options.json)
-
-
-def _invite(options: argparse.Namespace) -> int:
-    with client_of(options) as console:
-        invite = console.create_invite(uses=options.uses, hours=options.hours, auto_approve=options.auto_approve)
-    return hand_over_secret(options, invite, invite.text, "The invite")
-
-
-def _agents(options: argparse.Namespace) -> int:
-    with client_of(options) as console:
-        agents = console.agents()
-    return show(options, agents, tables.agents_table(agents))
-
-
-def _approve(options: argparse.Namespace) -> int:
-    with client_of(options) as console:
-        console.approve(options.id)
-    return show(options, wire.Done(), f"{options.id} is in the fleet.")
-
-
-def _revoke(options: argparse.Namespace) -> int:
-    with client_of(options) as console:
-        console.revoke(options.id, ban=options.ban)
-    return show(options, wire.Done(), f"{options.id} is {'banned' if options.ban else 'out of the fleet'}.")
 
 
 def _models(options: argparse.Namespace) -> int:

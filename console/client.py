@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
 import httpx2
@@ -67,9 +67,10 @@ class AdminClient:
         self._http.close()
 
     def create_invite(
-        self, *, uses: int = 1, hours: float = 24.0, auto_approve: bool = False, hint: str = ""
+        self, *, uses: int = 1, hours: float = 24.0, auto_approve: bool = False, hint: str = "", **rule: Any
     ) -> wire.Invite:
-        body = wire.NewInvite(uses, hours, auto_approve, hint)
+        """Make an invite; `rule` may be `tags`, `networks`, `names` and `keyring` of wire.NewInvite."""
+        body = wire.NewInvite(uses, hours, auto_approve, hint, **rule)
         return self._call("POST", "/invites", wire.Invite, body)
 
     def invites(self) -> list[InviteRecord]:
@@ -82,13 +83,30 @@ class AdminClient:
         return self._call("GET", "/agents", wire.Agents).agents
 
     def approve(self, device_id: str) -> None:
-        self._call("POST", f"/agents/{_part(device_id)}/approve", wire.Done)
+        self._change(device_id, "approve")
 
-    def deny(self, device_id: str) -> None:
-        self._call("POST", f"/agents/{_part(device_id)}/deny", wire.Done)
+    def deny(self, device_id: str, *, reason: str = "") -> None:
+        self._change(device_id, "deny", wire.Reason(reason))
 
-    def revoke(self, device_id: str, *, ban: bool = False) -> None:
-        self._call("POST", f"/agents/{_part(device_id)}/revoke", wire.Done, wire.Revocation(ban))
+    def suspend(self, device_id: str, *, reason: str = "") -> None:
+        self._change(device_id, "suspend", wire.Reason(reason))
+
+    def resume(self, device_id: str) -> None:
+        self._change(device_id, "resume")
+
+    def revoke(
+        self, device_id: str, *, ban: bool = False, how: Literal["evict", "ban", "retire"] = "evict", reason: str = ""
+    ) -> None:
+        self._change(device_id, "revoke", wire.Revocation(ban, how, reason))
+
+    def set_tags(self, device_id: str, tags: list[str]) -> None:
+        self._change(device_id, "tags", wire.Tags(tags))
+
+    def merge(self, device_id: str, former: str) -> None:
+        self._change(device_id, "merge", wire.Merge(former))
+
+    def _change(self, device_id: str, what: str, body: msgspec.Struct | None = None) -> None:
+        self._call("POST", f"/agents/{_part(device_id)}/{what}", wire.Done, body)
 
     def libraries(self) -> list[wire.Library]:
         return self._call("GET", "/libraries", wire.Libraries).libraries

@@ -28,6 +28,7 @@ from agent.link.errors import KeyLocked
 from agent.link.keystore import Keystore
 from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
+from console.api.admin.members import MemberRoutes
 from console.api.admin.routes import AdminRoutes
 from console.api.app import build_app
 from console.api.auth import Gate
@@ -168,18 +169,17 @@ class ConsoleService:
         self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
         gate = Gate(self._registry)
         admin = AdminRoutes(
-            registry=self._registry,
-            authority=authority,
-            hub=self._hub,
             shelf=shelf,
             deployments=self._deployments,
             overview=self,
             gate=gate,
         )
+        members = MemberRoutes(self._registry, authority, self._hub, self.agents_urls, gate)
         routes = [
             *HealthRoutes(self._deployments.probe, gate).routes(),
             *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage)).routes(),
             *admin.routes(),
+            *members.routes(),
             *AccessRoutes(self._registry, gate).routes(),
         ]
         self._api = await self._make_api(build_app(routes), authority)

@@ -13,7 +13,7 @@ from rich.table import Table
 from console.api.admin import types as wire
 from console.fleet.direct import StageLink
 from console.pipeline.types import SpeculationStatus
-from console.registry.records import ApiKey, AuditEntry, User
+from console.registry.records import ApiKey, AuditEntry, InviteRecord, User
 
 PROSE = frozenset({"note", "problem", "folder"})
 QUEUE_SHOWN = 10
@@ -72,6 +72,19 @@ def agents_table(agents: Sequence[wire.Agent]) -> Table:
         for agent in agents
     ]
     return table(("id", "name", "state", "code", "link", "memory", "devices", "note"), rows)
+
+
+def invites_table(invites: Sequence[InviteRecord]) -> Table:
+    """Return the invites; how a PC is let in, by whom and from where is in the last columns."""
+    rows = []
+    for invite in invites:
+        rule = [*invite.rule.networks, *invite.rule.names, *(["keyring"] if invite.rule.keyring else [])]
+        state = "revoked" if invite.revoked_s is not None else f"until {moment(invite.expires_s)}"
+        uses = f"{invite.uses} of {invite.max_uses}"
+        rows.append(
+            (invite.token_id, state, uses, invite.approve, ", ".join(rule), ", ".join(invite.tags), invite.hint)
+        )
+    return table(("id", "state", "used", "approval", "conditions", "tags", "hint"), rows)
 
 
 def libraries_table(libraries: Sequence[wire.Library]) -> Table:

@@ -186,6 +186,21 @@ class Devices:
         for device_id in gone:
             self._move(device_id, "expired", before=("active",), reason="", actor=CONSOLE, action="device.expire")
 
+    def merge(self, device_id: DeviceId, former_id: DeviceId, actor: Actor = CONSOLE) -> DeviceRecord:
+        """Give a device the tags of the record it had before it was enrolled anew, and retire that one.
+
+        Raises NotFound, or WrongState for a banned former record or the same one.
+        """
+        with self._database.writing() as session:
+            row, former = device_row(session, device_id), device_row(session, former_id)
+            _expect(
+                former, "merged", *(() if row is former else ("active", "suspended", "expired", "evicted", "retired"))
+            )
+            row.tags = clean_tags([*row.tags, *former.tags])
+            former.state, former.reason, former.tags = "retired", f"Enrolled anew as {device_id}.", []
+            note(session, self._now(), actor, "device.merge", device_id, former=former_id)
+            return device_record(row)
+
     def set_tags(self, device_id: DeviceId, tags: Sequence[str], actor: Actor = CONSOLE) -> DeviceRecord:
         """Replace a device's tags. Raises NotFound."""
         with self._database.writing() as session:

@@ -13,6 +13,8 @@ from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRe
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Password = Annotated[str, msgspec.Meta(max_length=1024)]
+ReasonText = Annotated[str, msgspec.Meta(max_length=400)]
+TagList = Annotated[list[Annotated[str, msgspec.Meta(min_length=1, max_length=64)]], msgspec.Meta(max_length=32)]
 Link = Literal["connected", "offline"]
 
 
@@ -23,6 +25,12 @@ class NewInvite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hours: Annotated[float, msgspec.Meta(gt=0, le=24 * 30)] = 24.0
     auto_approve: bool = False
     hint: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    tags: TagList = []
+    """Given to the PCs that use the invite."""
+    networks: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
+    """With `names` and `keyring` the rule of automatic approval: see ApprovalRule."""
+    names: Annotated[list[Name], msgspec.Meta(max_length=64)] = []
+    keyring: bool = False
 
 
 class Invite(msgspec.Struct, frozen=True):
@@ -57,6 +65,9 @@ class Agent(msgspec.Struct, frozen=True):
     volunteering: str = ""
     held_because: list[str] = []
     key_protection: str = ""
+    tags: list[str] = []
+    same_machine: list[str] = []
+    """Other records that seem to be of the same machine: candidates for a merge."""
 
 
 class Agents(msgspec.Struct, frozen=True):
@@ -65,10 +76,30 @@ class Agents(msgspec.Struct, frozen=True):
     agents: list[Agent]
 
 
+class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a PC is denied or suspended; its user reads it."""
+
+    reason: ReasonText = ""
+
+
 class Revocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Take a PC out of the fleet; a banned one cannot enrol again with the same key."""
+    """Take a PC out of the fleet; a banned one (`ban`, or `how`) cannot enrol again with any key it had."""
 
     ban: bool = False
+    how: Literal["evict", "ban", "retire"] = "evict"
+    reason: ReasonText = ""
+
+
+class Tags(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A PC's tags from now on."""
+
+    tags: TagList
+
+
+class Merge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Let a PC that was enrolled anew take over from its `former` record (id or code)."""
+
+    former: Name
 
 
 class NewLibrary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

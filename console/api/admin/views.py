@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from console.api.admin.types import Agent
 from console.fleet.events import AgentView
 from console.registry.records import DeviceRecord
@@ -12,10 +14,16 @@ from console.registry.records import DeviceRecord
 def agent_views(records: Sequence[DeviceRecord], connected: Sequence[AgentView]) -> list[Agent]:
     """Describe every known PC; one that is not connected keeps what it said last."""
     live = {agent.device_id: agent for agent in connected}
-    return [
-        _connected(record, live[record.device_id]) if record.device_id in live else _offline(record)
-        for record in records
-    ]
+    machines: dict[str, list[str]] = {}
+    for record in records:
+        if record.machine_sha256 and record.state != "retired":
+            machines.setdefault(record.machine_sha256, []).append(record.device_id)
+    views = []
+    for record in records:
+        view = _connected(record, live[record.device_id]) if record.device_id in live else _offline(record)
+        same = [other for other in machines.get(record.machine_sha256, []) if other != record.device_id]
+        views.append(msgspec.structs.replace(view, tags=record.tags, same_machine=same))
+    return views
 
 
 def _connected(record: DeviceRecord, view: AgentView) -> Agent:

@@ -1,0 +1,149 @@
+"""The routes of /admin/v1 for who is in the fleet: invites, and the states PCs go through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent.link import invite as invites
+from agent.link.closing import CloseCode
+from console.api.admin import types as wire
+from console.api.admin.guard import AdminRoute, guarded
+from console.api.admin.views import agent_views
+from console.api.auth import Gate
+from console.api.http import ApiError, convert, json_response, parse_object, read_body
+from console.fleet.hub import Hub
+from console.registry.approval import ApprovalRule
+from console.registry.audit import Actor
+from console.registry.authority import Authority
+from console.registry.records import DeviceRecord
+from console.registry.registry import Registry
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class MemberRoutes:
+    """Serves invites and agents. `agents_urls` lists the addresses that go into invites."""
+
+    def __init__(
+        self, registry: Registry, authority: Authority, hub: Hub, agents_urls: Callable[[], list[str]], gate: Gate
+    ) -> None:
+        self._registry = registry
+        self._authority = authority
+        self._hub = hub
+        self._agents_urls = agents_urls
+        self._gate = gate
+
+    def routes(self) -> list[Route]:
+        """List the routes, each behind the gate of its scope."""
+        table: list[AdminRoute] = [
+            ("GET", "/invites", "view", self.list_invites),
+            ("POST", "/invites", "operate", self.create_invite),
+            ("DELETE", "/invites/{token_id}", "operate", self.revoke_invite),
+            ("GET", "/agents", "view", self.list_agents),
+            ("POST", "/agents/{device_id}/approve", "operate", self.approve),
+            ("POST", "/agents/{device_id}/deny", "operate", self.deny),
+            ("POST", "/agents/{device_id}/suspend", "operate", self.suspend),
+            ("POST", "/agents/{device_id}/resume", "operate", self.resume),
+            ("POST", "/agents/{device_id}/revoke", "operate", self.revoke),
+            ("POST", "/agents/{device_id}/tags", "operate", self.tag),
+            ("POST", "/agents/{device_id}/merge", "operate", self.merge),
+        ]
+        return guarded(self._gate, table)
+
+    async def list_invites(self, request: Request, actor: Actor) -> Response:
+        return json_response(wire.Invites(self._registry.invites.list()))
+
+    async def create_invite(self, request: Request, actor: Actor) -> Response:
+        asked = await _body(request, wire.NewInvite)
+        try:
+            made = self._registry.invites.create(
+                max_uses=asked.uses,
+                life_s=asked.hours * 3600,
+                approve="auto" if asked.auto_approve else "manual",
+                hint=asked.hint,
+                tags=asked.tags,
+                rule=ApprovalRule(asked.networks, asked.names, asked.keyring),
+                actor=actor,
+            )
+        except ValueError as error:
+            sentence = f"{str(error)[:1].upper()}{str(error)[1:]}."
+            raise ApiError(400, sentence, code="invalid_value") from None
+        text = invites.encode(
+            invites.Invite(
+                fleet_id=self._authority.fleet_id,
+                fleet_name=self._authority.fleet_name,
+                urls=self._agents_urls(),
+                ca_spki_sha256=self._authority.ca_spki_sha256,
+                token_id=made.token_id,
+                token_secret=made.secret,
+                expires_at_s=int(made.expires_s),
+                max_uses=asked.uses,
+                approve="auto" if asked.auto_approve else "manual",
+                hint=asked.hint,
+            )
+        )
+        return json_response(wire.Invite(made.token_id.hex(), text, made.expires_s), 201)
+
+    async def revoke_invite(self, request: Request, actor: Actor) -> Response:
+        self._registry.invites.revoke(request.path_params["token_id"], actor)
+        return json_response(wire.Done())
+
+    async def list_agents(self, request: Request, actor: Actor) -> Response:
+        return json_response(wire.Agents(agent_views(self._registry.devices.list(), self._hub.agents())))
+
+    async def approve(self, request: Request, actor: Actor) -> Response:
+        self._registry.devices.approve(self._device(request).device_id, actor)
+        return json_response(wire.Done())
+
+    async def deny(self, request: Request, actor: Actor) -> Response:
+        asked = await _body(request, wire.Reason)
+        reason = asked.reason or "An administrator turned the request down."
+        self._registry.devices.deny(self._device(request).device_id, reason, actor)
+        return json_response(wire.Done())
+
+    async def suspend(self, request: Request, actor: Actor) -> Response:
+        asked = await _body(request, wire.Reason)
+        device = self._device(request)
+        self._registry.devices.suspend(device.device_id, asked.reason, actor)
+        self._cut(device, "suspended", "An administrator has suspended this PC.")
+        return json_response(wire.Done())
+
+    async def resume(self, request: Request, actor: Actor) -> Response:
+        self._registry.devices.resume(self._device(request).device_id, actor)
+        return json_response(wire.Done())
+
+    async def revoke(self, request: Request, actor: Actor) -> Response:
+        asked = await _body(request, wire.Revocation)
+        device = self._device(request)
+        how = "ban" if asked.ban else asked.how
+        self._registry.devices.revoke(device.device_id, how, asked.reason, actor)
+        self._cut(device, "revoked", "An administrator has taken this PC out of the fleet.")
+        return json_response(wire.Done())
+
+    async def tag(self, request: Request, actor: Actor) -> Response:
+        asked = await _body(request, wire.Tags)
+        self._registry.devices.set_tags(self._device(request).device_id, asked.tags, actor)
+        return json_response(wire.Done())
+
+    async def merge(self, request: Request, actor: Actor) -> Response:
+        asked = await _body(request, wire.Merge)
+        former = self._registry.devices.resolve(asked.former)
+        self._registry.devices.merge(self._device(request).device_id, former.device_id, actor)
+        self._cut(former, "retired", "This PC was enrolled anew.")
+        return json_response(wire.Done())
+
+    def _device(self, request: Request) -> DeviceRecord:
+        return self._registry.devices.resolve(request.path_params["device_id"])
+
+    def _cut(self, device: DeviceRecord, code: str, message: str) -> None:
+        self._hub.disconnect(device.device_id, CloseCode.NOT_APPROVED, code, message)
+
+
+async def _body(request: Request, kind: type[T]) -> T:
+    return convert(parse_object(await read_body(request) or b"{}"), kind)
