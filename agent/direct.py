@@ -82,6 +82,8 @@ class DirectLinks:
             self._close_port()
         if self._server is None:
             return []
+        if settings.direct_address:
+            return [settings.direct_address]
         port = self._server.sockets[0].getsockname()[1]
         return [f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"]
 

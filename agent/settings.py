@@ -9,6 +9,7 @@ agent.lock     held while an agent runs or enrols
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import tempfile
 import tomllib
@@ -60,6 +61,9 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether this PC may be reached by the PC before it, and reach the one after it, if the console asks for it."""
     direct_ports: tuple[int, int] = (8470, 8479)
     """First and last port to listen on, while a stage is served that may be reached directly; (0, 0): any free one."""
+    direct_address: str = ""
+    """`IP:port` that other PCs are told to reach this one at, where something forwards it to the first of
+    `direct_ports`; empty: the address this PC has towards the console."""
 
 
 class LoadedStage(msgspec.Struct, frozen=True):
@@ -118,8 +122,18 @@ def _check(settings: AgentSettings, path: Path) -> None:
     first, last = settings.direct_ports
     if not 0 <= first <= last <= 65535:
         raise SettingsError(f"direct_ports must be two ports, the lower one first; correct {path}.")
+    if settings.direct_address and not _is_address(settings.direct_address):
+        raise SettingsError(f"direct_address must be an IP address and a port, like 192.0.2.7:8470; correct {path}.")
     if any(not 0 <= core < cores for core in settings.cores):
         raise SettingsError(f"cores must lie between 0 and {cores - 1} on this PC; correct {path} or the options.")
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    try:
+        return bool(ipaddress.ip_address(host.strip("[]"))) and 0 < int(port) <= 65535
+    except ValueError:
+        return False
 
 
 def write_state(folder: Path, state: AgentState) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -55,13 +56,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Route = Callable[[str, int], int]
-"""Takes an agent's name and the console's port, both on this PC; returns the port that the agent dials instead."""
+"""Takes an agent's name and a port of this PC at one end of its link; returns the port that is dialled instead."""
 
 
 class LoopbackFleet:
     """A context manager; blocking calls, for one thread (answers may be asked for from several).
 
-    With a `route` the agents reach the console through whatever it puts between them, such as a slow link.
+    With a `route` the agents reach the console, and with `direct_links` one another, through whatever it puts between
+    them, such as a slow link.
     """
 
     def __init__(
@@ -258,6 +260,8 @@ class LoopbackFleet:
             )
             if done.returncode:
                 raise LoopbackError(f"Agent {settings.name} could not enrol: {done.stderr.decode('utf-8', 'replace')}")
+            if self._route is not None and self._direct_links:
+                self._route_direct(settings.name, self._route)
             self._say(f"agent {settings.name} enrolled")
 
     def _routed(self, text: str, name: str) -> str:
@@ -267,6 +271,15 @@ class LoopbackFleet:
         invite = invites.decode(text)
         port = self._route(name, urlsplit(invite.urls[0]).port or 0)
         return invites.encode(msgspec.structs.replace(invite, urls=[f"wss://127.0.0.1:{port}"]))
+
+    def _route_direct(self, name: str, route: Route) -> None:
+        """Let other agents reach this one through the route: it listens on a port of its own and tells another."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        told = route(name, port)
+        lines = f'direct_ports = [{port}, {port}]\ndirect_address = "127.0.0.1:{told}"\n'
+        (self.agent_folder(name) / "agent.toml").write_text(lines)
 
     def _spawn(self, name: str, command: list[str]) -> None:
         self._root.mkdir(parents=True, exist_ok=True)

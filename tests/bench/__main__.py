@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, cast
 
-BENCHES = ("export", "pipeline")
+from installer.loopback import ended_by_signals
+
+BENCHES = ("export", "pipeline", "wan")
 
 
 def main() -> int:
@@ -22,9 +24,10 @@ def main() -> int:
     options = parser.parse_args()
     module = importlib.import_module(f"tests.bench.{options.name}")
     run = cast(Callable[..., dict[str, Any]], module.run)
-    result = run(
-        rounds=options.rounds, tokens=options.tokens, say=lambda line: print(line, file=sys.stderr, flush=True)
-    )
+    with ended_by_signals():
+        result = run(
+            rounds=options.rounds, tokens=options.tokens, say=lambda line: print(line, file=sys.stderr, flush=True)
+        )
     print(json.dumps(result) if options.json else json.dumps(result, indent=2))
     return 0
 

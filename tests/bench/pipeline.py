@@ -1,89 +1,53 @@
-"""`pipeline`: the same library as openvino_genai, as our engine, served by one machine and by two; all in one run.
+"""`pipeline`: the same library as openvino_genai, as our engine, served by one PC, by two, and by two replicas.
 
-Each "machine" computes with one thread on one core; its I/O, the console and the client use whatever is left. Rounds
-interleave the measures, so that a noisy minute hits all of them; every figure is the median over the rounds. A rate
-counts tokens after the first one of each stream, so prompt processing is left out everywhere. Numerics: `fast`.
+All in one run. Each "machine" computes with one thread on one core; its I/O, the console and the client use whatever is
+left. Rounds interleave the measures, so that a noisy minute hits all of them; every figure is the median over the
+rounds. A rate counts tokens after the first one of each stream, so prompt processing is left out everywhere. Numerics:
+`fast`. What speculates is asked to repeat texts, and is compared with openvino_genai doing the same.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from console.api.admin import types as wire
+import msgspec
+
 from console.pipeline.tokens import ModelTokenizer
 from installer.demo import demo_library
-from installer.loopback import AgentSettings, Answer, LoopbackFleet
+from installer.loopback import LoopbackFleet
 from shard_export.library.store import load_manifest
-from tests.bench.prompts import PROMPTS
+from tests.bench import interference, traffic
+from tests.bench.fleet import CONTEXT_TOKENS, MOST_STREAMS, deploy, peak_memory_mb, pipeline, two_pcs
+from tests.bench.machines import ROOT, Machine
+from tests.bench.prompts import edits, questions
+from tests.bench.served import at_once, latencies, listen, rate
 
 Say = Callable[[str], None]
-ROOT = Path(__file__).parents[2]
-
-
-class Machine:
-    """A benchmark process without links (see tests.bench.machine)."""
-
-    def __init__(self, kind: str, folder: Path, core: int) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.machine", kind, str(folder), str(core)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        self._read()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            message = "A machine of the benchmark ended before it answered; the reason is printed above."
-            raise SystemExit(message)
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def rate(self, prompt: list[int], tokens: int) -> tuple[float, list[int]]:
-        """Generate once; returns tokens/s and the ids."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"prompt": prompt, "tokens": tokens}) + "\n")
-        self._process.stdin.flush()
-        answer = self._read()
-        return (tokens - 1) / float(answer["seconds"]), answer["ids"]
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-
-
-def served_rate(fleet: LoopbackFleet, streams: int, tokens: int, offset: int) -> float:
-    """Ask `streams` distinct questions at once; returns tokens/s between the first token and the end."""
-    prompts = [PROMPTS[(offset + index) % len(PROMPTS)] for index in range(streams)]
-    with ThreadPoolExecutor(streams) as pool:
-        asked = [
-            pool.submit(fleet.chat, prompt, max_tokens=tokens, temperature=0, ignore_eos=True) for prompt in prompts
-        ]
-        answers = [one.result() for one in asked]
-    first_s = min(_first_token_s(answer) for answer in answers)
-    return sum(answer.completion_tokens - 1 for answer in answers) / (max(a.finished_s for a in answers) - first_s)
-
-
-def _first_token_s(answer: Answer) -> float:
-    return answer.finished_s - (answer.total_ms - answer.first_token_ms) / 1000
+SPLIT, GUESSING, WHOLE, OTHER, WHOLE_GUESSING = "split", "split-guessing", "whole", "whole-other", "whole-guessing"
+PLAIN = {"context": CONTEXT_TOKENS, "streams": 8, "draft": "none"}
+LOOKUP = {"context": 1024, "streams": 2, "draft": "lookup"}
+WANTED: dict[str, dict[str, Any]] = {
+    SPLIT: {**PLAIN, "stages": 2, "streams": MOST_STREAMS},
+    GUESSING: {**LOOKUP, "stages": 2},
+    WHOLE: {**PLAIN, "stages": 1, "pcs": ["pc-0"]},
+    OTHER: {**PLAIN, "stages": 1, "pcs": ["pc-1"], "context": 1024},
+    WHOLE_GUESSING: {**LOOKUP, "stages": 1, "pcs": ["pc-0"]},
+}
+DIRECT: dict[str, dict[str, Any]] = {SPLIT: {**PLAIN, "stages": 2, "context": 1024}}
+SPECULATIVE = ("one_machine_speculative", "two_stage_2_speculative")
 
 
 def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
-    """Measure everything; returns rates in tokens/s, their ratios to genai, and `hop_overhead_ms`."""
+    """Measure everything; see the README of this folder for what the keys mean."""
     if importlib.util.find_spec("openvino_genai") is None:
         command = "python installer/bootstrap.py setup --extras console,demo,dev,export"
         raise SystemExit(f"The baseline openvino_genai is not installed; run: {command}")
@@ -92,66 +56,128 @@ def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fallow-bench-") as name:
         root = Path(name)
         assembled = _assembled(library, root / "assembled")
-        one = LoopbackFleet(root / "one", [AgentSettings("one", 1, cores[:1])])
-        two = LoopbackFleet(root / "two", [AgentSettings(f"pc-{core}", 1, [core]) for core in cores])
-        with one, two:
-            for fleet, stages in ((one, 1), (two, 2)):
-                model = fleet.admin.add_library(library).model_id
-                fleet.deploy(wire.DeployRequest(model=model, stages=stages))
+        pcs = two_pcs(cores)
+        with (
+            LoopbackFleet(root / "fleet", pcs) as fleet,
+            LoopbackFleet(root / "direct", pcs, direct_links=True) as direct,
+        ):
+            deploy(fleet, library, root / "libraries", WANTED)
+            deploy(direct, library, root / "direct-libraries", DIRECT)
             machines = {
                 kind: Machine(kind, folder, cores[0]) for kind, folder in (("genai", assembled), ("engine", library))
             }
             try:
-                return _measure(machines, one, two, library, rounds, tokens, say)
+                found = Bench(fleet, direct, machines, library, tokens, say).run(rounds)
             finally:
                 for machine in machines.values():
                     machine.close()
+        return found | {"wire_bytes_per_token": traffic.measure(library, root, cores, say)}
 
 
-def _measure(
-    machines: dict[str, Machine],
-    one: LoopbackFleet,
-    two: LoopbackFleet,
-    library: Path,
-    rounds: int,
-    tokens: int,
-    say: Say,
-) -> dict[str, Any]:
-    tokenizer = ModelTokenizer.load(library, load_manifest(library))
-    prompts = [tokenizer.encode_chat([{"role": "user", "content": prompt}]) for prompt in PROMPTS]
-    overheads: list[float] = []
+class Bench:
+    """The measures of one run over a fleet in which everything is deployed."""
 
-    def two_stage_1(round_: int) -> float:
-        rate = served_rate(two, 1, tokens, round_)
-        overheads.append(two.admin.status().pipelines[0].overhead_ms)
-        return rate
+    def __init__(
+        self,
+        fleet: LoopbackFleet,
+        direct: LoopbackFleet,
+        machines: dict[str, Machine],
+        library: Path,
+        tokens: int,
+        say: Say,
+    ) -> None:
+        """`direct` is another fleet of the same PCs, whose stages talk to each other without the console."""
+        self._fleet, self._direct, self._machines, self._tokens, self._say = fleet, direct, machines, tokens, say
+        self._tokenizer = ModelTokenizer.load(library, load_manifest(library))
+        self._overheads: dict[LoopbackFleet, list[float]] = {fleet: [], direct: []}
 
-    measures: dict[str, Callable[[int], float]] = {
-        "genai": lambda n: machines["genai"].rate(prompts[n % len(prompts)], tokens)[0],
-        "one_stage": lambda n: machines["engine"].rate(prompts[n % len(prompts)], tokens)[0],
-        "served_1": lambda n: served_rate(one, 1, tokens, n),
-        "served_8": lambda n: served_rate(one, 8, tokens, n),
-        "two_stage_1": two_stage_1,
-        "two_stage_2": lambda n: served_rate(two, 2, tokens, n),
-        "two_stage_8": lambda n: served_rate(two, 8, tokens, n),
-    }
-    rates: dict[str, list[float]] = {name: [] for name in measures}
-    for round_ in range(rounds + 1):
-        for name, measure in measures.items():
-            rate = measure(round_)
-            say(f"round {round_}{' (warm-up)' if round_ == 0 else ''}: {name} {rate:.1f} tokens/s")
-            if round_:
-                rates[name].append(rate)
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    return {
-        **{name: round(value, 2) for name, value in medians.items()},
-        "ratios": {name: round(value / medians["genai"], 3) for name, value in medians.items()},
-        "hop_overhead_ms": round(statistics.median(overheads[1:]), 3),
-        "numerics": "fast",
-        "rounds": rounds,
-        "tokens": tokens,
-        "stages": [[stage.first, stage.last] for stage in two.admin.status().pipelines[0].stages],
-    }
+    def run(self, rounds: int) -> dict[str, Any]:
+        """Take every rate `rounds` times after a warm-up, then what people feel, then memory."""
+        measures = self._measures()
+        rates: dict[str, list[float]] = {name: [] for name in measures}
+        for round_ in range(rounds + 1):
+            for name, measure in measures.items():
+                found = measure(round_)
+                self._say(f"round {round_}{' (warm-up)' if round_ == 0 else ''}: {name} {found:.1f} tokens/s")
+                if round_:
+                    rates[name].append(found)
+        medians = {name: statistics.median(values) for name, values in rates.items()}
+        base = {name: medians["genai_edit" if name in SPECULATIVE else "genai"] for name in medians}
+        return {
+            **{name: round(value, 2) for name, value in medians.items()},
+            "ratios": {name: round(value / base[name], 3) for name, value in medians.items()},
+            "hop_overhead_ms": round(statistics.median(self._overheads[self._fleet][1:]), 3),
+            "hop_overhead_direct_ms": round(statistics.median(self._overheads[self._direct][1:]), 3),
+            "speculation": {
+                name: msgspec.to_builtins(pipeline(self._fleet, name).speculation)
+                for name in (GUESSING, WHOLE_GUESSING)
+            },
+            "latency": self._latencies(rounds),
+            "long_prompt": self._long_prompts(rounds),
+            "peak_memory_mb": peak_memory_mb(self._fleet),
+            "numerics": "fast",
+            "rounds": rounds,
+            "tokens": self._tokens,
+            "stages": [[stage.first, stage.last] for stage in pipeline(self._fleet, SPLIT).stages],
+        }
+
+    def _measures(self) -> dict[str, Callable[[int], float]]:
+        return {
+            "genai": partial(self._alone, "genai", questions),
+            "genai_edit": partial(self._alone, "genai", edits),
+            "one_stage": partial(self._alone, "engine", questions),
+            "served_1": partial(self._served, [WHOLE], questions, 1),
+            "served_8": partial(self._served, [WHOLE], questions, 8),
+            "one_machine_speculative": partial(self._served, [WHOLE_GUESSING], edits, 1),
+            "two_stage_1": partial(self._two_stage_1, self._fleet),
+            "two_stage_1_direct": partial(self._two_stage_1, self._direct),
+            "two_stage_2": partial(self._served, [SPLIT], questions, 2),
+            "two_stage_8": partial(self._served, [SPLIT], questions, 8),
+            "two_stage_16": partial(self._served, [SPLIT], questions, 16),
+            "two_stage_2_speculative": partial(self._served, [GUESSING], edits, 2),
+            "two_replicas": partial(self._served, [WHOLE, OTHER], questions, 2),
+            "two_replicas_8": partial(self._served, [WHOLE, OTHER], questions, 8),
+        }
+
+    def _alone(self, kind: str, prompts: Callable[[int, int], list[str]], round_: int) -> float:
+        (prompt,) = prompts(1, round_)
+        ids = self._tokenizer.encode_chat([{"role": "user", "content": prompt}])
+        return self._machines[kind].rate(ids, self._tokens)
+
+    def _served(self, models: list[str], prompts: Callable[[int, int], list[str]], streams: int, round_: int) -> float:
+        return rate(self._fleet, models, prompts(streams, round_), self._tokens)
+
+    def _two_stage_1(self, fleet: LoopbackFleet, round_: int) -> float:
+        found = rate(fleet, [SPLIT], questions(1, round_), self._tokens)
+        self._overheads[fleet].append(pipeline(fleet, SPLIT).overhead_ms)
+        return found
+
+    def _latencies(self, rounds: int) -> dict[str, Any]:
+        cases = {"served_1": (WHOLE, 1), "two_stage_1": (SPLIT, 1), "two_stage_8": (SPLIT, 8)}
+        found = {}
+        for name, (model, streams) in cases.items():
+            heard = []
+            for round_ in range(rounds):
+                # A prompt that was asked before may be cached: its first token would come too early.
+                prompts = [f"Question {name} {round_}: {prompt}" for prompt in questions(streams, round_)]
+                heard += at_once([partial(listen, self._fleet, model, prompt, self._tokens) for prompt in prompts])
+            found[name] = latencies(heard)
+            self._say(f"{name}: {found[name]}")
+        return found
+
+    def _long_prompts(self, rounds: int) -> dict[str, Any]:
+        found = {}
+        for name, model in (("served", WHOLE), ("two_stage", SPLIT)):
+            seen = [
+                interference.measure(self._fleet, model, self._count, 10 * round_ + (model == SPLIT)).figures()
+                for round_ in range(rounds)
+            ]
+            found[name] = {key: statistics.median(one[key] for one in seen) for key in seen[0]}
+            self._say(f"a long prompt beside a running answer, {name}: {found[name]}")
+        return found
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer.encode_chat([{"role": "user", "content": text}]))
 
 
 def _assembled(library: Path, out: Path) -> Path:

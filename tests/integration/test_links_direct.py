@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,6 +27,7 @@ from agent.live import LiveStage
 from agent.settings import AgentSettings
 from agent.stage.types import Epoch, Nack, PipelineId
 from console.registry.authority import Authority
+from tests.bench.net import Link, Shape
 from tests.support.agents import Agent, load, running_agent, until
 from tests.support.fleet import Fleet, ScriptedAgent, anonymous_context, join, make_load, make_step, running_fleet
 from tests.support.libraries import make_library
@@ -133,6 +135,31 @@ async def test_a_link_that_breaks_in_the_middle_loses_repeats_and_reorders_nothi
             chain.submit(*range(first + 20, first + 40))
             assert await chain.steps_at_tail(40) == list(range(first, first + 40))
         assert chain.bob.children.started[0].fed == list(range(1, 121))
+
+
+async def test_a_pc_is_reached_where_it_says_and_relayed_while_contact_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: Any
+) -> None:
+    expected_logs("asyncio", "socket.send", required=False)  # of a burst that meets a link broken just now
+    monkeypatch.setattr(agent_direct, "FIRST_RETRY_S", 0.01)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    way = await Link.open(port, Shape(delay_ms=2, jitter_ms=2))
+    forwarded = AgentSettings(direct_ports=(port, port), direct_address=f"127.0.0.1:{way.port}")
+    async with running_chain(tmp_path, forwarded) as chain:
+        for first in (1, 41):
+            await chain.linked()
+            before = way.carried_bytes
+            chain.submit(*range(first, first + 20))
+            assert await chain.steps_at_tail(20) == list(range(first, first + 20))
+            assert way.carried_bytes > before
+            way.cut()
+            await until(lambda: chain.ways == ["console", "relay", "relay"])
+            chain.submit(*range(first + 20, first + 40))
+            assert await chain.steps_at_tail(20) == list(range(first + 20, first + 40))
+            way.heal()
+    await way.close()
 
 
 async def test_a_link_is_opened_while_steps_are_on_their_way(tmp_path: Path) -> None:
