@@ -131,7 +131,7 @@ def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: flo
         openvino=ov.__version__,
         cache=engine.cache,
         kv_bytes=engine.kv_bytes,
-        reason=selection.reason,
+        reason="; ".join(filter(None, (selection.reason, engine.remark))),
         refused=selection.refused,
     )
 

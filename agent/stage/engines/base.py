@@ -22,7 +22,11 @@ Floats = npt.NDArray[np.float32]
 
 
 class Engine(abc.ABC):
-    """One stage's computation and its cache of keys and values."""
+    """One stage's computation and its cache of keys and values.
+
+    `fused` says whether the runtime runs attention as one operation with its cache in every layer; `remark` is what
+    else loading found out, for people.
+    """
 
     def __init__(self, spec: StageSpec, library: Library) -> None:
         """Assemble, compile and allocate. Takes seconds; raises StageLoadError or RuntimeError."""
@@ -30,6 +34,7 @@ class Engine(abc.ABC):
         self.library_digest = library.digest
         self.shape = library.shape(spec)
         self.fused = False
+        self.remark = ""
         self._lengths: dict[StreamId, int] = {}
 
     @property
@@ -75,7 +80,15 @@ class Engine(abc.ABC):
                     f"Stream {row.stream} would hold {row.first + row.count} tokens, more than the "
                     f"{self.spec.context_tokens} this stage was loaded for; end it or load a longer context."
                 )
-        self._reserve(shares, release, rows)
+        try:
+            self._reserve(shares, release, rows)
+        except RuntimeError as error:
+            # How far the copies got is unknown: what the step names must begin anew.
+            for stream in {*release, *(share.stream for share in shares), *(row.stream for row in rows)}:
+                self._lengths.pop(stream, None)
+            raise EngineFailed(
+                f"Copying the cache failed: {last_line(error)}; replay the streams of this step."
+            ) from error
         self._lengths = lengths
         if not rows or tensor is None:
             return np.zeros((0, self.shape.vocab_size if self.shape.is_tail else self.shape.hidden_size), np.float32)

@@ -17,6 +17,7 @@ from agent.stage.checks import length_before, lengths_after
 from agent.stage.engines.base import Engine, Floats
 from agent.stage.engines.library import Library
 from agent.stage.engines.options import cached_tokens, compile_options
+from agent.stage.engines.requests import Requests
 from agent.stage.errors import KvFull
 from agent.stage.types import Row, Share, StageSpec, StreamId
 from shard_export.library.graph import WANTED, fused_layers
@@ -73,6 +74,14 @@ class _Stream:
         self.append(length)
 
 
+def _cache_type(compiled: ov.CompiledModel) -> str:
+    try:
+        return str(compiled.get_property("KV_CACHE_PRECISION").get_type_name())
+    except RuntimeError:
+        # Not every plugin tells; f32 counts the most memory.
+        return "f32"
+
+
 class StatefulEngine(Engine):
     """Rows run one after the other, each in its stream's own request."""
 
@@ -81,15 +90,19 @@ class StatefulEngine(Engine):
         super().__init__(spec, library)
         core = ov.Core()
         options = compile_options(spec, core)
-        self._compiled = core.compile_model(library.graph(spec), spec.device, options)
-        self._cache = str(self._compiled.get_property("KV_CACHE_PRECISION").get_type_name())
+        self._source = "input_ids" if self.shape.takes_ids else "hidden_states"
+        self._beam = np.zeros(1, np.int32)
+        self._requests = Requests(
+            lambda: core.compile_model(library.graph(spec), spec.device, options), self._run_token
+        )
+        compiled = self._requests.compiled
+        self.fused = fused_layers(compiled) == spec.last - spec.first
+        self.remark = f"streams share {'one compiled model' if self._requests.shared else 'no compiled model'}"
+        self._cache = _cache_type(compiled)
         self._token_bytes = library.cached_token_bytes(spec, self._cache)
         self._kv_tokens = cached_tokens(spec, self._token_bytes)
-        self.fused = fused_layers(self._compiled) == spec.last - spec.first
-        self._source = "input_ids" if self.shape.takes_ids else "hidden_states"
         self._streams: dict[StreamId, _Stream] = {}
         self._idle: list[_Stream] = []
-        self._beam = np.zeros(1, np.int32)
 
     @property
     def kv_tokens(self) -> int:
@@ -108,7 +121,7 @@ class StatefulEngine(Engine):
         self._lengths.clear()
         self._streams.clear()
         self._idle.clear()
-        del self._compiled
+        del self._requests
 
     def _reserve(self, shares: Sequence[Share], release: Sequence[StreamId], rows: Sequence[Row]) -> None:
         lengths = lengths_after(shares, release, self._lengths)
@@ -129,7 +142,7 @@ class StatefulEngine(Engine):
 
     def _begin(self, stream: StreamId) -> _Stream:
         self._end(stream)
-        begun = self._idle.pop() if self._idle else _Stream(self._compiled.create_infer_request())
+        begun = self._idle.pop() if self._idle else _Stream(self._requests.make())
         self._streams[stream] = begun
         return begun
 
@@ -150,20 +163,33 @@ class StatefulEngine(Engine):
     def _run_row(self, row: Row, tokens: npt.NDArray[Any]) -> Floats:
         stream = self._streams[row.stream]
         stream.truncate(length_before(row, self._lengths))
+        # The head needs one row to run on even when the chunk wants no logits.
+        output = self._infer(stream.request, tokens, stream.append(row.count), row.first, max(row.wants, 1))
+        return output[: row.wants] if self.shape.is_tail else output
+
+    def _run_token(self, request: Any, token: int, position: int) -> Floats:
+        shape = self.shape
+        tokens = np.full(1, token) if shape.takes_ids else np.full((1, shape.hidden_size), 1 + token, np.float32)
+        if not shape.takes_ids:
+            tokens[0, token::2] = -1
+        return self._infer(request, tokens, np.ones((1, position + 1), np.int64), position, 1)
+
+    def _infer(
+        self, request: Any, tokens: npt.NDArray[Any], mask: npt.NDArray[np.int64], first: int, wants: int
+    ) -> Floats:
+        """Run tokens [n] or [n,H] from position `first` on; returns hidden states [n,H] or the last `wants` logits."""
+        count = len(tokens)
         feed = {
             self._source: np.ascontiguousarray(tokens)[None],
-            "attention_mask": stream.append(row.count),
-            "position_ids": np.arange(row.first, row.first + row.count)[None],
+            "attention_mask": mask,
+            "position_ids": np.arange(first, first + count)[None],
             "beam_idx": self._beam,
         }
         if self.shape.is_tail:
-            # The head needs one row to run on even when the chunk wants no logits.
-            feed[WANTED] = np.arange(row.count - max(row.wants, 1), row.count)
-        stream.request.infer(feed, share_inputs=True, share_outputs=True)
-        output: Floats = stream.request.get_output_tensor(0).data
-        if self.shape.is_tail:
-            return output.reshape(-1, self.shape.vocab_size)[: row.wants]
-        return output.reshape(row.count, -1)
+            feed[WANTED] = np.arange(count - wants, count)
+        request.infer(feed, share_inputs=True, share_outputs=True)
+        output: Floats = request.get_output_tensor(0).data
+        return output.reshape(-1, output.shape[-1])
 
     def _failed(self, rows: Sequence[Row]) -> None:
         """Nobody knows how far the states got: forget the streams, so that their next row is refused or starts anew."""

@@ -191,6 +191,20 @@ def test_a_refused_step_has_shared_and_released_nothing(engine: Engine) -> None:
     np.testing.assert_allclose(got, whole[15:], atol=1e-4)
 
 
+def test_a_failure_while_copying_makes_the_streams_begin_anew(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = prefill(engine, ids(9))
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("the device went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_reserve", broken)
+        with pytest.raises(EngineFailed, match="Copying the cache failed"):
+            engine.step([], None, shares=[Share(StreamId(2), StreamId(1), 4)], release=[StreamId(1)])
+    assert [engine.length(StreamId(stream)) for stream in (1, 2)] == [0, 0]
+    np.testing.assert_allclose(prefill(engine, ids(9)), whole, atol=1e-4)
+
+
 def test_a_failure_of_the_device_can_be_replayed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = prefill(engine, ids(9))
 
