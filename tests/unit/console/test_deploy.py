@@ -16,6 +16,7 @@ from console.errors import DeployRefused, ModelUnavailable
 from console.pipeline.types import Failed, Finished, SpeculationStatus, Text
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
+from console.tables import status_tables
 from tests.conftest import ExpectLogs
 from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet, running_fleet
@@ -86,6 +87,21 @@ async def test_a_pc_that_cannot_load_is_named_and_everything_is_taken_back(
         assert registry.deployments.list() == []
         with pytest.raises(ModelUnavailable, match="not enough memory"):
             deployments.generator("small")
+
+
+async def test_status_says_why_a_stage_runs_another_engine(fleet: Fleet, registry: Registry, library: Path) -> None:
+    report = {
+        "engine": "stateful",
+        "reason": "stateful stands in for paged",
+        "refused": {"paged": "It has a soft cap."},
+    }
+    async with playing(fleet, "a", report=report), playing(fleet, "b"), deploying(fleet, registry) as deployments:
+        assert isinstance((await all_events(deployments, request()))[-1], wire.Ready)
+        views = deployments.views()
+    status = wire.Status("1", 0.0, "http://localhost", [], 2, 2, views)
+    lines = [line for line in status_tables(status) if isinstance(line, str)]
+    (said,) = [line for line in lines if line.startswith("Layers")]
+    assert said.endswith(": stateful stands in for paged; not paged: It has a soft cap.")
 
 
 async def test_stages_with_different_runtimes_are_refused_by_name(
