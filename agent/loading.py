@@ -17,7 +17,7 @@ from agent.link.messages import LoadStage, StageProgress
 from agent.link.store import FileDamaged, ManifestBad, Store, StoreError
 from agent.settings import AgentSettings
 from agent.stage.errors import StageLoadError
-from agent.stage.types import StageReport, StageSpec
+from agent.stage.types import StageReport, StageSpec, UplinkSpec
 from shard_export.library.manifest import Manifest
 
 PROGRESS_EVERY_S = 0.25
@@ -51,13 +51,24 @@ class StartChild(Protocol):
 
 
 class StageLoader:
-    """What loading needs and outlives a session: the store, the fetcher, the settings, how to start a child."""
+    """What loading needs and outlives a session: the store, the fetcher, the settings, how to start a child.
 
-    def __init__(self, store: Store, fetcher: Fetcher, settings: AgentSettings, start_child: StartChild) -> None:
+    `uplink` says how a child reaches the console by itself.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        fetcher: Fetcher,
+        settings: AgentSettings,
+        start_child: StartChild,
+        uplink: Callable[[], UplinkSpec],
+    ) -> None:
         self._store = store
         self._fetcher = fetcher
         self._settings = settings
         self._start_child = start_child
+        self._uplink = uplink
         self._loads = itertools.count(1)
 
     def folder_name(self, request: LoadStage) -> str:
@@ -101,6 +112,8 @@ class StageLoader:
             cores=self._settings.cores,
             cache=request.cache,
             kv_bytes=request.kv_bytes,
+            uplink=self._uplink(),
+            steps_by_pipe=request.direct,
         )
         return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
 

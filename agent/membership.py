@@ -10,14 +10,16 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from agent.link.channel import Dialler
 from agent.link.closing import LinkDown, NotApproved, NotRecognised
 from agent.link.errors import EnrolmentError, LinkError
-from agent.link.identity import Identity, client_context
+from agent.link.identity import Identity, client_context, credentials_of
 from agent.link.keystore import Keystore
 from agent.link.mark import keep_mark, read_mark
 from agent.link.renewal import diagnose, renew
+from agent.stage.types import UplinkSpec
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +75,11 @@ class Membership:
             await asyncio.sleep(min(max(self.due_in_s, 1.0), LONGEST_LOOK_S))
             if await self.renew_if_due() is not None:
                 await asyncio.sleep(RETRY_S * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+
+    def uplink(self) -> UplinkSpec:
+        """Say how another program of this PC reaches the console: at the address that answered last, as this device."""
+        address = urlsplit(self.dialler.url).netloc
+        return UplinkSpec([address], self.identity.server_hostname, credentials_of(self.identity))
 
     async def mark(self) -> str:
         """Return the mark to show at the next session."""

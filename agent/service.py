@@ -58,7 +58,7 @@ class AgentService:
         self._store = Store(folder)
         self._dialler = self._membership.dialler
         fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH))
-        self._loader = StageLoader(self._store, fetcher, settings, start_child)
+        self._loader = StageLoader(self._store, fetcher, settings, start_child, self._membership.uplink)
         self._direct = DirectSetup(lambda: self._membership.identity, settings)
         self._session: Session | None = None
         self._state = AgentState("starting", os.getpid(), 0.0, device_id=identity.device_id)

@@ -36,6 +36,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from agent.link.binding import Binding, this_pc
+from agent.link.credentials import Credentials, show, trusting_context
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.keystore import Keystore, Passphrase, Protection, ensure_private_folder, write_private
 
@@ -350,6 +351,12 @@ def client_context(identity: Identity) -> ssl.SSLContext:
     return context
 
 
+def credentials_of(identity: Identity) -> Credentials:
+    """What another program of this PC needs to show itself as the same device."""
+    stem = identity.folder / identity.record.stem
+    return Credentials(f"{stem}.crt.pem", f"{stem}.pem", identity.passphrase.value, identity.authorities_pem)
+
+
 def peer_server_context(identity: Identity) -> ssl.SSLContext:
     """TLS for agents that dial this one: TLS 1.3, both sides verified, only the fleet's own authorities.
 
@@ -367,17 +374,12 @@ def peer_server_context(identity: Identity) -> ssl.SSLContext:
 
 
 def _show(identity: Identity, context: ssl.SSLContext) -> None:
-    stem = identity.folder / identity.record.stem
     try:
-        context.load_cert_chain(f"{stem}.crt.pem", f"{stem}.pem", password=lambda: identity.passphrase.value)
-    except (ssl.SSLError, OSError):
+        show(credentials_of(identity), context)
+    except OSError:
         raise IdentityUnreadable(f"Key and certificate in {identity.folder} do not open; {_AGAIN}.") from None
 
 
 def server_verifying_context(authorities_pem: bytes) -> ssl.SSLContext:
     """TLS that trusts only a console of this fleet and shows no certificate of its own (enrolment, diagnosis)."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # CERT_REQUIRED and check_hostname are its defaults
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
-    context.load_verify_locations(cadata=authorities_pem.decode("ascii"))
-    return context
+    return trusting_context(authorities_pem)

@@ -14,6 +14,8 @@ from agent.stage.types import CacheChoice, EngineChoice, EngineName, Epoch, Nume
 
 PROTOCOL = 1
 CONTROL_PATH, DATA_PATH, BULK_PATH, ENROL_PATH = "/control", "/data", "/bulk", "/enrol"
+STAGE_PROTOCOL = "fallow-stage/1"
+"""ALPN name of a stage's own link, on the same port: frames on the TLS stream, no websocket around them."""
 MAX_CONTROL_BYTES = 256 * 1024
 """Manifests do not travel here: a LoadStage names the library by digest and the agent fetches it like any file."""
 

@@ -10,6 +10,8 @@ from typing import Literal, NewType
 
 import msgspec
 
+from agent.link.credentials import Credentials
+
 StreamId = NewType("StreamId", int)
 PipelineId = NewType("PipelineId", int)
 Epoch = NewType("Epoch", int)
@@ -132,6 +134,14 @@ class Nack(msgspec.Struct, frozen=True, array_like=True):
     message: str
 
 
+class UplinkSpec(msgspec.Struct, frozen=True):
+    """How a stage's child process reaches the console by itself: `host:port` addresses, and who it is there."""
+
+    addresses: list[str]
+    server_hostname: str
+    credentials: Credentials
+
+
 class StageSpec(msgspec.Struct, frozen=True):
     """What a child process must load. `folder` holds the library layout of the units it needs, plus manifest.json.
 
@@ -139,6 +149,8 @@ class StageSpec(msgspec.Struct, frozen=True):
     size the cache, unless `kv_bytes` says how much memory it takes (0: unsaid); at least one longest stream must fit.
     `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned). `window_tokens` makes the
     `packed` engine keep a stream's first positions and so many of its last ones in all (0: all of them).
+    `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned). With an `uplink` the stage
+    speaks with the console itself, but for the steps it sends on where `steps_by_pipe` leaves their way to the agent.
     """
 
     folder: str
@@ -157,6 +169,8 @@ class StageSpec(msgspec.Struct, frozen=True):
     cache: CacheChoice = "auto"
     kv_bytes: int = 0
     window_tokens: int = 0
+    uplink: UplinkSpec | None = None
+    steps_by_pipe: bool = False
 
 
 class StageReport(msgspec.Struct, frozen=True):

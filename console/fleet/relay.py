@@ -18,6 +18,7 @@ from agent.link.frames import Frame, FrameMalformed, FrameType, Peek, decode, pe
 from agent.link.sockets import MAX_UNSENT_BYTES, Unsendable, post
 from agent.stage.types import Nack
 from console.fleet.errors import NoRoute
+from console.fleet.uplinks import Uplink
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +36,25 @@ class _Route(msgspec.Struct, frozen=True):
 class Relay:
     """Routes of the live pipelines. `data_link(device)` finds an agent's data link (None: gone).
 
+    `uplink(device, pipeline)` finds the own link of the stage a device holds, which is used instead of the agent's:
+    for every stage, or with direct links (`mixed`) for the first only, because the steps of the others may come both
+    ways and their agent puts them in order.
+
     `on_stalled(device)` is told when a device reads so slowly that the bound was reached.
     """
 
     def __init__(
         self,
         data_link: Callable[[str], Connection | None],
+        uplink: Callable[[str, int], Uplink | None],
         on_stalled: Callable[[str], None],
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
+        *,
+        mixed: bool = False,
     ) -> None:
         self._data_link = data_link
+        self._uplink = uplink
+        self._mixed = mixed
         self._on_stalled = on_stalled
         self._max_unsent_bytes = max_unsent_bytes
         self._routes: dict[int, _Route] = {}
@@ -71,6 +81,11 @@ class Relay:
         """Forget a pipeline: its frames are dropped, its handler is released."""
         self._routes.pop(pipeline, None)
         self._handlers.pop(pipeline, None)
+
+    def holds(self, device: str, pipeline: int, epoch: int, stage: int) -> bool:
+        """Whether a device holds that stage in the present route."""
+        route = self._routes.get(pipeline)
+        return route is not None and route.epoch == epoch and route.devices[stage : stage + 1] == (device,)
 
     def submit(self, pipeline: int, data: bytes) -> None:
         """Send a frame to stage 0. Raises NoRoute; a stage that cannot be reached answers with a NACK, later."""
@@ -106,12 +121,16 @@ class Relay:
 
     def _forward(self, route: _Route, header: Peek, stage: int, data: bytes) -> None:
         device = route.devices[stage]
+        uplink = self._uplink(device, header.pipeline) if stage == 0 or not self._mixed else None
         link = self._data_link(device)
         if link is None:
             self._answer_gone(header, stage)
             return
         try:
-            post(link, data, self._max_unsent_bytes)
+            if uplink is not None and uplink.stage is not None and uplink.stage.epoch == header.epoch:
+                uplink.post(data, self._max_unsent_bytes)
+            else:
+                post(link, data, self._max_unsent_bytes)
         except Unsendable as error:
             self._answer_gone(header, stage)
             if error.stalled:

@@ -12,6 +12,7 @@ from agent.link.messages import Heartbeat, Hello, LoadStage, StageFailed, StageP
 from agent.stage.types import StageReport
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentView
+from console.fleet.uplinks import Uplink
 from console.registry.records import DeviceRecord
 
 OnProgress = Callable[[StageProgress], None]
@@ -38,6 +39,8 @@ class Session:
     connected_s: float
     seen_s: float
     data: ServerConnection | None = None
+    uplinks: dict[int, Uplink] = field(default_factory=dict)
+    """The stages' own links, by pipeline."""
     heartbeat: Heartbeat | None = None
     lost: bool = False
     loads: dict[int, PendingLoad] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from agent.link.messages import FromConsole, MessageError, encode_message
 from agent.link.sockets import Unsendable, post
 from console.fleet.events import AgentJoined, AgentLost, FleetEvent
 from console.fleet.session import Session
+from console.fleet.uplinks import Uplink
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,11 @@ class Sessions:
         """Return a device's data link, None when it has none."""
         session = self._sessions.get(device_id)
         return None if session is None else session.data
+
+    def uplink(self, device_id: str, pipeline: int) -> Uplink | None:
+        """Return the own link of the stage a device holds of a pipeline, None when it has none."""
+        session = self._sessions.get(device_id)
+        return None if session is None else session.uplinks.get(pipeline)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event from now on; the result ends that."""
@@ -91,6 +97,9 @@ class Sessions:
         for link in (session.control, data):
             if link is not None:
                 self.close(link, close_code, text)
+        for uplink in session.uplinks.values():
+            uplink.close()
+        session.uplinks.clear()
         session.fail_all_loads("gone", f"{reason}.")
         if data is not None:
             log.info("Lost agent %s (%s): %s.", session.name, session.device_id, reason)

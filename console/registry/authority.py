@@ -36,6 +36,7 @@ from agent.link.identity import (
     spki_sha256,
 )
 from agent.link.keystore import Keystore, Protection, ensure_private_folder, write_private
+from agent.link.messages import STAGE_PROTOCOL
 from console.registry.certificates import (
     SERVER_LIFE,
     Issuer,
@@ -164,6 +165,7 @@ class Authority:
         context.load_cert_chain(
             self._server_file(".crt.pem"), self._server_file(".pem"), password=lambda: passphrase.value
         )
+        context.set_alpn_protocols([STAGE_PROTOCOL])  # websockets ask for none
         return context
 
     def _server_file(self, suffix: str) -> Path:

@@ -52,7 +52,7 @@ def answers() -> list[Frame]:
 
 @pytest.fixture
 def relay(links: Links, answers: list[Frame]) -> Relay:
-    relay = Relay(links.find, links.stalled.append)
+    relay = Relay(links.find, lambda device, pipeline: None, links.stalled.append)
     relay.set_route(1, 5, DEVICES)
     relay.set_handler(lambda pipeline, frame: answers.append(frame))
     return relay
@@ -87,7 +87,7 @@ def test_only_the_holder_of_the_stage_before_gets_through(
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         links, answers = Links(monkeypatch), list[Frame]()
-        relay = Relay(links.find, links.stalled.append)
+        relay = Relay(links.find, lambda device, pipeline: None, links.stalled.append)
         relay.set_route(1, 5, DEVICES)
         relay.set_handler(lambda pipeline, frame: answers.append(frame))
         monkeypatch.setattr(relay_module.log, "log", lambda *arguments: None)

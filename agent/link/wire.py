@@ -1,0 +1,84 @@
+"""A TLS socket for a reading thread and a writing one: what a stage's child process uses, without an event loop.
+
+OpenSSL allows one call at a time on a connection. So the socket never blocks inside one: both threads wait outside of
+the lock for the socket to become readable or writable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+
+READ_BYTES = 16 * 1024
+"""What one TLS record holds."""
+SEND_WAIT_S = 10.0
+"""A peer that takes nothing for so long is gone."""
+
+
+class Wire:
+    """A connected TLS socket. `send` and `receive` may be called by two threads at once, `close` by any."""
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._lock = threading.Lock()
+
+    @classmethod
+    def dial(cls, address: str, tls: ssl.SSLContext, server_hostname: str, timeout_s: float) -> Wire:
+        """Connect to `host:port`. Raises OSError (TimeoutError and ssl.SSLError are some) or ValueError."""
+        host, _, port = address.rpartition(":")
+        raw = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        try:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return cls(tls.wrap_socket(raw, server_hostname=server_hostname))
+        except BaseException:
+            raw.close()
+            raise
+
+    @property
+    def protocol(self) -> str | None:
+        """The protocol both sides agreed on (ALPN), if any."""
+        return self._sock.selected_alpn_protocol()
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`. Raises OSError when the link is down or takes nothing any more."""
+        view = memoryview(data)
+        while view:
+            with self._lock:
+                try:
+                    sent = self._sock.send(view)
+                except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                    sent = 0
+            if sent:
+                view = view[sent:]
+            elif not self._wait(write=True, timeout_s=SEND_WAIT_S):
+                raise TimeoutError("The other side takes nothing any more.")
+
+    def receive(self, timeout_s: float | None = None) -> bytes:
+        """Return the next bytes, empty at the end of the link. Raises OSError, TimeoutError after `timeout_s`."""
+        while True:
+            with self._lock:
+                try:
+                    return self._sock.recv(READ_BYTES)
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    pass
+            if not self._wait(write=False, timeout_s=timeout_s):
+                raise TimeoutError("Nothing came in time.")
+
+    def close(self) -> None:
+        """End the link; whoever waits in `receive` sees its end."""
+        with contextlib.suppress(OSError):  # the other side was first
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def _wait(self, *, write: bool, timeout_s: float | None) -> bool:
+        """Wait until the socket can be read or written; False: not in time."""
+        if not hasattr(select, "poll"):  # Windows
+            sockets = [self._sock]
+            return any(select.select([] if write else sockets, sockets if write else [], [], timeout_s))
+        poll = select.poll()
+        poll.register(self._sock, select.POLLOUT if write else select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else 1000 * timeout_s))
