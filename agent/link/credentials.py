@@ -1,25 +1,13 @@
-"""What a program needs to show itself as this PC on a TLS link: files, their passphrase, the authorities to trust.
+"""TLS for programs that show themselves as this PC, made of its credentials.
 
-Light on purpose: a stage's child process uses it, and gets it through its pipe.
+Light on purpose: a stage's child process uses it.
 """
 
 from __future__ import annotations
 
 import ssl
 
-import msgspec
-
-
-class Credentials(msgspec.Struct, frozen=True):
-    """`certificate` and `key` are files; the key is encrypted with `passphrase`, which no text of this shows."""
-
-    certificate: str
-    key: str
-    passphrase: str
-    authorities_pem: bytes
-
-    def __repr__(self) -> str:
-        return f"Credentials({self.certificate!r})"
+from agent.stage.types import Credentials
 
 
 def client_tls(credentials: Credentials) -> ssl.SSLContext:

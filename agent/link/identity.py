@@ -36,9 +36,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from agent.link.binding import Binding, this_pc
-from agent.link.credentials import Credentials, show, trusting_context
+from agent.link.credentials import show, trusting_context
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.keystore import Keystore, Passphrase, Protection, ensure_private_folder, write_private
+from agent.stage.types import Credentials
 
 DeviceId = NewType("DeviceId", str)
 

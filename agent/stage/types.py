@@ -10,8 +10,6 @@ from typing import Literal, NewType
 
 import msgspec
 
-from agent.link.credentials import Credentials
-
 StreamId = NewType("StreamId", int)
 PipelineId = NewType("PipelineId", int)
 Epoch = NewType("Epoch", int)
@@ -132,6 +130,21 @@ class Nack(msgspec.Struct, frozen=True, array_like=True):
     stage: int
     code: str
     message: str
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """What a program needs to show itself as this PC on a TLS link.
+
+    `certificate` and `key` are files; the key is encrypted with `passphrase`, which no text of this shows.
+    """
+
+    certificate: str
+    key: str
+    passphrase: str
+    authorities_pem: bytes
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.certificate!r})"
 
 
 class UplinkSpec(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ from console.registry.errors import NotAuthorised
 log = logging.getLogger(__name__)
 
 INTRODUCTION_WAIT_S = 5.0
+READ_BYTES = 64 * 1024
 _STRANGER_BYTES = HEADER.size + 1024
 
 
@@ -54,11 +55,13 @@ class Owner(Protocol):
         ...
 
 
-class Uplink(asyncio.Protocol):
+class Uplink(asyncio.BufferedProtocol):
     """One stage's link, at the console's end. `stage` is known once it was introduced."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
+        # Kept, because asyncio would allocate a quarter of a megabyte for each read.
+        self._buffer = memoryview(bytearray(READ_BYTES))
         self._cutter = FrameCutter(self._on_frame, _STRANGER_BYTES)
         self._device_id = ""
         self._admission: asyncio.Task[None] | None = None
@@ -71,11 +74,14 @@ class Uplink(asyncio.Protocol):
         self._transport = transport
         self._deadline = asyncio.get_running_loop().call_later(INTRODUCTION_WAIT_S, self.close)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._transport.is_closing():
             return
         try:
-            self._cutter.feed(data)
+            self._cutter.feed(bytes(self._buffer[:nbytes]))
         except FrameError as error:
             log.warning("Closed a stage's link of %s: %s", self._transport.get_extra_info("peername"), error)
             self._error = error

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from agent.link.closing import CloseCode
-from agent.link.credentials import Credentials, client_tls
+from agent.link.credentials import client_tls
 from agent.link.frames import HEADER, MAX_PAYLOAD_BYTES, Frame, FrameType, decode, encode
 from agent.link.identity import Identity, credentials_of
 from agent.link.keystore import Keystore
 from agent.link.messages import STAGE_PROTOCOL
 from agent.link.wire import Wire
 from agent.stage.process import StageProcess
-from agent.stage.types import Nack, StepTable, UplinkSpec
+from agent.stage.types import Credentials, Nack, StepTable, UplinkSpec
 from console.fleet.events import AgentLost
 from console.registry.authority import Authority
 from tests.support.fleet import Fleet, ScriptedAgent, join, make_step, running_fleet
