@@ -3,7 +3,7 @@
 All in one run. Each "machine" computes with one thread on one core; its I/O, the console and the client use whatever is
 left. Rounds interleave the measures, so that a noisy minute hits all of them; every figure is the median over the
 rounds. A rate counts tokens after the first one of each stream, so prompt processing is left out everywhere. Numerics:
-`fast`. What speculates is asked to repeat texts, and is compared with openvino_genai doing the same.
+`fast`. What speculates is asked to correct texts, and is compared with openvino_genai doing the same.
 """
 
 from __future__ import annotations

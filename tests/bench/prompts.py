@@ -64,10 +64,18 @@ The ship carried salt, wool and eleven passengers. On the second night the wind 
 that the captain took in every sail. At dawn the storm was over. The wool was wet, the salt was lost, and the eleven
 passengers were singing on deck.
 """
-EDIT_PROMPTS = [
-    "Repeat this text word for word, without any change:\n\n" + " ".join(passage.split())
-    for passage in _PASSAGES.split("\n\n")
-]
+_EDIT = "Correct the one spelling mistake in this text and write the whole text again:\n\n"
+
+
+def _edit_prompts() -> list[str]:
+    """Two passages each, so that the answer is at least 90 tokens long before it ends."""
+    passages = [" ".join(passage.split()) for passage in _PASSAGES.split("\n\n")]
+    following = [*passages[1:], passages[0]]
+    texts = [f"{first} {second}" for first, second in zip(passages, following, strict=True)]
+    return [_EDIT + text.replace("the ", "teh ", 1) for text in texts]
+
+
+EDIT_PROMPTS = _edit_prompts()
 
 _WORDS = """
 river stone window garden paper winter market silver morning letter bridge kitchen forest engine pocket summer doctor
@@ -82,7 +90,7 @@ def questions(count: int, offset: int = 0) -> list[str]:
 
 
 def edits(count: int, offset: int = 0) -> list[str]:
-    """Return `count` distinct texts to be repeated."""
+    """Return `count` distinct texts to be corrected; the answer repeats nearly all of it."""
     return [EDIT_PROMPTS[(offset + index) % len(EDIT_PROMPTS)] for index in range(count)]
 
 

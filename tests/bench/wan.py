@@ -1,7 +1,7 @@
 """`wan`: two stages on PCs that are far away, naive and with everything switched on, by the delay of a hop.
 
 `hop_ms` is how long bytes travel one way over one link: between the console and a PC, and between the PCs. Every byte
-passes a userspace link with that delay. Both sides do the same work, repeating texts through the chat template:
+passes a userspace link with that delay. Both sides do the same work, correcting texts through the chat template:
 
 - `naive`: one answer at a time, one token a traversal, no speculation, and the console relays between the stages.
 - `full`: eight answers at once, steps in flight, a direct link between the stages, prompt lookup with as many drafts as

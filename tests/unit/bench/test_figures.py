@@ -1,0 +1,36 @@
+"""The benchmarks' own arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.prompts import EDIT_PROMPTS, edits, long_prompt, questions
+from tests.bench.served import Heard, latencies, percentile
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [([3, 1, 2], 0.5, 2), ([1, 2], 0.5, 1), ([7], 0.95, 7), (range(1, 101), 0.95, 95), (range(1, 22), 0.95, 20)],
+)
+def test_percentiles_are_values_that_occurred(values: list[float], share: float, expected: float) -> None:
+    assert percentile(values, share) == expected
+
+
+def test_gaps_lie_between_pieces_and_the_first_one_is_no_gap() -> None:
+    heard = Heard(10.0, [10.5, 10.6, 10.9], {})
+    found = latencies([heard])
+    assert found["first_token_ms"] == {"p50": 500.0, "p95": 500.0}
+    assert found["inter_token_ms"] == {"p50": pytest.approx(100.0), "p95": pytest.approx(300.0)}
+
+
+def test_prompts_are_distinct_at_every_offset() -> None:
+    for offset in range(20):
+        assert len(set(questions(16, offset))) == 16
+        assert len(set(edits(8, offset))) == 8
+    assert all("teh" in prompt for prompt in EDIT_PROMPTS)
+
+
+def test_a_long_prompt_has_the_tokens_it_should_and_every_seed_another_text() -> None:
+    texts = [long_prompt(2000, seed, lambda text: len(text.split()) + 7) for seed in range(4)]
+    assert [len(text.split()) for text in texts] == [1993] * 4
+    assert len(set(texts)) == 4
