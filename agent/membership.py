@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from agent.link.channel import Dialler
 from agent.link.closing import LinkDown, NotApproved, NotRecognised
 from agent.link.errors import EnrolmentError, LinkError
-from agent.link.identity import Identity, client_context, credentials_of
+from agent.link.identity import Identity, client_context, credentials_of, with_authorities
 from agent.link.keystore import Keystore
 from agent.link.mark import keep_mark, read_mark
+from agent.link.pinning import learn_authorities
 from agent.link.renewal import diagnose, renew
 from agent.stage.types import UplinkSpec
 
@@ -80,6 +81,24 @@ class Membership:
         """Say how another program of this PC reaches the console: at the address that answered last, as this device."""
         address = urlsplit(self.dialler.url).netloc
         return UplinkSpec([address], self.identity.server_hostname, credentials_of(self.identity))
+
+    async def learn_authorities(self) -> bool:
+        """Look for consoles' roots that those we trust vouch for; returns whether there are new ones.
+
+        For when a console shows a certificate that does not hold: its root may have changed while this PC was away.
+        """
+        now_s = self._now() + self._console_ahead_s
+        for url in self.identity.urls:
+            try:
+                grown = await learn_authorities(url, self.identity.fleet_id, self.identity.authorities_pem, now_s)
+            except EnrolmentError:
+                continue
+            if grown != self.identity.authorities_pem:
+                log.info("The console's root certificate has changed, vouched for by the one this PC knows.")
+                self.identity = await asyncio.to_thread(with_authorities, self.identity, grown)
+                self.dialler.use(await asyncio.to_thread(client_context, self.identity))
+                return True
+        return False
 
     async def mark(self) -> str:
         """Return the mark to show at the next session."""

@@ -19,7 +19,7 @@ import msgspec
 from agent.devices import find_devices, introduce, memory_budget_bytes
 from agent.direct import DirectSetup
 from agent.link.channel import Backoff
-from agent.link.closing import DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
+from agent.link.closing import ConsoleNotTrusted, DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
 from agent.link.fetch import Fetcher
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
@@ -83,6 +83,8 @@ class AgentService:
                 except DuplicateSession:
                     raise
                 except LinkDown as cut:
+                    if isinstance(cut, ConsoleNotTrusted) and await self._membership.learn_authorities():
+                        continue
                     error = await self._whole_reason(cut)
                     if asyncio.get_running_loop().time() - started_s > STEADY_S:
                         self._backoff.reset()

@@ -55,6 +55,7 @@ from console.fleet.clones import CloneWatch
 from console.fleet.distribution import Distribution
 from console.fleet.enrol import EnrolHandler
 from console.fleet.hub import Hub
+from console.fleet.upkeep import Upkeep
 from console.libraries import LibraryShelf
 from console.registry.access import authorise
 from console.registry.authority import Authority
@@ -185,6 +186,9 @@ class ConsoleService:
         self._api = await self._make_api(build_app(routes), authority)
         await self._api.start()
         self._exit.push_async_callback(self._api.stop)
+        upkeep = Upkeep(self._registry, authority)
+        upkeep.start()
+        self._exit.push_async_callback(upkeep.stop)
         # Pushed last, closed first: the streams end with an error object while their connections are still open.
         self._exit.push_async_callback(self._deployments.close)
         self._deployments.restore()

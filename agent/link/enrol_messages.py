@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from agent.link.authorities import Endorsement
 from agent.link.messages import MessageError
 
 PROTOCOL = 1
@@ -52,6 +53,8 @@ class EnrolHello(msgspec.Struct, frozen=True, tag=True):
     now_s: float
     nonce: Nonce
     authorities_pem: Pem
+    endorsements: Annotated[list[Endorsement], msgspec.Meta(max_length=64)] = []
+    """Which of these roots vouch for which: see `agent.link.authorities`."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):

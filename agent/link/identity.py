@@ -19,7 +19,7 @@ import hashlib
 import re
 import secrets
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NewType
 
@@ -35,6 +35,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from agent.link.authorities import read_authorities
 from agent.link.binding import Binding, this_pc
 from agent.link.credentials import show, trusting_context
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
@@ -47,8 +48,6 @@ FLEET_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,30}[a-z0-9])?")
 _STEM = re.compile(r"key-[0-9a-f]{8}")
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _AGAIN = "enrol this PC again with a new invite"
-MAX_AUTHORITIES_BYTES = 16 * 1024
-MAX_AUTHORITIES = 4
 
 
 def server_hostname(fleet_id: str) -> str:
@@ -79,23 +78,6 @@ def device_code(spki_digest: bytes) -> str:
         doubled = _BASE32.index(letter) * (2 - place % 2)
         total += doubled // 32 + doubled % 32
     return f"{text[:4]}-{text[4:]}-{_BASE32[-total % 32]}"
-
-
-def read_authorities(pem: bytes) -> list[x509.Certificate]:
-    """Parse a fleet's set of authorities. Raises ValueError for anything but 1 to 4 P-256 CA certificates."""
-    if len(pem) > MAX_AUTHORITIES_BYTES:
-        raise ValueError(f"the set of authorities is larger than {MAX_AUTHORITIES_BYTES} bytes")
-    found = x509.load_pem_x509_certificates(pem)
-    if not 1 <= len(found) <= MAX_AUTHORITIES:
-        raise ValueError(f"the set of authorities has {len(found)} certificates")
-    for certificate in found:
-        try:
-            constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        except x509.ExtensionNotFound:
-            raise ValueError("a certificate in the set of authorities is not an authority") from None
-        if not constraints.ca or not isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
-            raise ValueError("a certificate in the set of authorities is not an authority")
-    return found
 
 
 class IdentityRecord(msgspec.Struct, frozen=True):
@@ -330,6 +312,12 @@ def _checked_certificate(pem: bytes, key: DeviceKey, record: IdentityRecord) -> 
     if uris != [device_uri(record.fleet_id, record.device_id)]:
         raise IdentityUnreadable(f"The certificate of this PC names another device or fleet; {_AGAIN}.")
     return certificate
+
+
+def with_authorities(identity: Identity, authorities_pem: bytes) -> Identity:
+    """Save another set of authorities for an identity. Raises OSError. Blocks."""
+    write_private(identity.folder / "authorities.pem", authorities_pem)
+    return replace(identity, authorities_pem=authorities_pem)
 
 
 def ensure_made_here(identity: Identity) -> None:

@@ -12,17 +12,17 @@ import hmac
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
+from agent.link.authorities import read_authorities, with_endorsed, write_authorities
 from agent.link.enrol_messages import (
     MAX_ENROL_BYTES,
     OLDEST_PROTOCOL,
@@ -42,7 +42,7 @@ from agent.link.errors import (
     ProtocolMismatch,
     TlsInspected,
 )
-from agent.link.identity import read_authorities, server_hostname, server_verifying_context, spki_sha256
+from agent.link.identity import server_hostname, server_verifying_context, spki_sha256
 from agent.link.invite import Invite
 from agent.link.messages import ENROL_PATH, MessageError
 
@@ -96,13 +96,7 @@ async def find_console(invite: Invite, now: Callable[[], float] = time.time) -> 
 
 
 async def _check_pin(url: str, invite: Invite, now: Callable[[], float]) -> FoundConsole:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # Nothing secret is sent on this connection: it only fetches the authority, which must match the invite's pin. The
-    # connection that enrols is a second one, verified against that authority alone.
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    async with _open(url, context, invite.fleet_id) as connection:
+    async with _open(url, _unverified_context(), invite.fleet_id) as connection:
         hello = await _greeting(connection, url)
         leaf_der = _peer_certificate(connection)
     try:
@@ -115,8 +109,32 @@ async def _check_pin(url: str, invite: Invite, now: Callable[[], float]) -> Foun
             f"The console at {url} is not the one this invite was made for; ask your administrator for a new invite "
             "and do not use this address."
         )
-    _check_leaf(x509.load_der_x509_certificate(leaf_der), pinned, hello, now())
-    return FoundConsole(url, invite.fleet_id, pinned.public_bytes(Encoding.PEM))
+    trusted = with_endorsed([pinned], hello.endorsements, invite.fleet_id, now())
+    _check_leaf(x509.load_der_x509_certificate(leaf_der), trusted, hello, now())
+    return FoundConsole(url, invite.fleet_id, write_authorities(trusted))
+
+
+async def learn_authorities(url: str, fleet_id: str, authorities_pem: bytes, now_s: float) -> bytes:
+    """Ask a console for roots that those we trust vouch for; returns the grown set, or the same if there are none.
+
+    Nothing is sent, and nothing is believed but what a trusted root has signed. Raises EnrolmentError kinds.
+    """
+    async with _open(url, _unverified_context(), fleet_id) as connection:
+        hello = await _greeting(connection, url)
+    known = read_authorities(authorities_pem)
+    return write_authorities(with_endorsed(known, hello.endorsements, fleet_id, now_s))
+
+
+def _unverified_context() -> ssl.SSLContext:
+    """TLS for a connection that only fetches authorities, which a pin or an endorsement must vouch for.
+
+    Nothing secret is ever sent on it; whatever is said is said on a second one, verified against those authorities.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _matches(authority: x509.Certificate, pin: bytes) -> bool:
@@ -124,10 +142,8 @@ def _matches(authority: x509.Certificate, pin: bytes) -> bool:
     return isinstance(public, ec.EllipticCurvePublicKey) and hmac.compare_digest(spki_sha256(public), pin)
 
 
-def _check_leaf(leaf: x509.Certificate, pinned: x509.Certificate, hello: EnrolHello, now_s: float) -> None:
-    try:
-        leaf.verify_directly_issued_by(pinned)
-    except (ValueError, TypeError, InvalidSignature):
+def _check_leaf(leaf: x509.Certificate, trusted: Sequence[x509.Certificate], hello: EnrolHello, now_s: float) -> None:
+    if not any(_is_issued_by(leaf, root) for root in trusted):
         issuer = leaf.issuer.rfc4514_string()[:120] or "an unnamed issuer"
         raise TlsInspected(
             f"The encrypted connection is opened on the way (its certificate comes from {issuer!r}); ask your network "
@@ -140,6 +156,14 @@ def _check_leaf(leaf: x509.Certificate, pinned: x509.Certificate, hello: EnrolHe
         raise ClockWrong(
             f"This PC's clock is {_duration(abs(offset_s))} {direction} of the console's; set it right and try again."
         )
+
+
+def _is_issued_by(leaf: x509.Certificate, root: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _duration(seconds: float) -> str:

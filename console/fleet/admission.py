@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from agent.link.authorities import read_authorities
 from agent.link.enrol_messages import (
     OLDEST_PROTOCOL,
     PROTOCOL,
@@ -34,7 +35,7 @@ from agent.link.enrol_messages import (
     renewal_content,
     submission_mac,
 )
-from agent.link.identity import DeviceId, device_code, read_authorities, spki_sha256
+from agent.link.identity import DeviceId, device_code, spki_sha256
 from console.registry.access import authorise, refusal_sentence
 from console.registry.audit import Actor
 from console.registry.certificates import (
@@ -92,6 +93,7 @@ class Admission:
             now_s=self._now(),
             nonce=secrets.token_bytes(32),
             authorities_pem=authority.authorities_pem,
+            endorsements=authority.endorsements,
         )
 
     def submit(self, message: Submit, nonce: bytes, source: str) -> tuple[DeviceRecord | None, FromEnroller]:
@@ -101,9 +103,12 @@ class Admission:
         token_id = message.token_id.hex()
         stored = self._registry.invites.secret_sha256(token_id)
         key = bytes(32) if stored is None else stored
-        server_certificate = self._authority.server_certificate_der
-        wanted = submission_mac(key, nonce, message.nonce, message.csr, server_certificate)
-        if not hmac.compare_digest(wanted, message.mac) or stored is None:
+        proofs = [
+            submission_mac(key, nonce, message.nonce, message.csr, certificate)
+            for certificate in self._authority.server_certificates_der
+        ]
+        proven = any(hmac.compare_digest(proof, message.mac) for proof in proofs)
+        if not proven or stored is None:
             _log.info("Enrolment from %s refused: no such invite or wrong secret", source)
             return None, UNKNOWN
         try:
@@ -193,8 +198,12 @@ class Admission:
         if device is None:
             raise NotAuthorised(4401, "unknown", f"The console does not know {device_id}; enrol this PC again.")
         public = certificate.public_key()
-        content = renewal_content(nonce, self._authority.server_certificate_der, message)
-        if not isinstance(public, ec.EllipticCurvePublicKey) or not _is_signed(public, message.signature, content):
+        contents = [
+            renewal_content(nonce, certificate, message) for certificate in self._authority.server_certificates_der
+        ]
+        if not isinstance(public, ec.EllipticCurvePublicKey) or not any(
+            _is_signed(public, message.signature, content) for content in contents
+        ):
             raise NotAuthorised(4401, _NO_PROOF.code, _NO_PROOF.message)
         signer = spki_sha256(public).hex()
         owner = self._registry.devices.by_spki(signer)

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from agent.link.authorities import read_authorities
 from agent.link.errors import KeyLocked
-from agent.link.identity import DeviceId, read_authorities, server_hostname
+from agent.link.identity import DeviceId, server_hostname
 from agent.link.keystore import Keystore
 from console.registry.authority import Authority
 from console.registry.certificates import checked_request, device_id_from_certificate
@@ -225,7 +226,7 @@ def test_the_servers_certificate_is_replaced_in_its_last_third(tmp_path: Path) -
     renewed.server_context()
 
 
-@pytest.mark.parametrize("pattern", ["fleet.json", "authorities.pem", "root/key-*.pem", "server/key-????????.pem"])
+@pytest.mark.parametrize("pattern", ["fleet.json", "root/key-????????.pem", "server/key-????????.pem"])
 @pytest.mark.parametrize("harm", ["torn", "missing"])
 def test_a_damaged_authority_is_reported_and_never_founded_anew(tmp_path: Path, pattern: str, harm: str) -> None:
     Authority.open(tmp_path, KEYS)
@@ -236,6 +237,31 @@ def test_a_damaged_authority_is_reported_and_never_founded_anew(tmp_path: Path, 
         path.unlink()
     with pytest.raises(RegistryUnreadable, match="backup"):
         Authority.open(tmp_path, KEYS)
+
+
+@pytest.mark.parametrize("harm", [b"", b"-----BEGIN CERTIFICATE-----", None])
+def test_the_set_of_roots_is_written_anew_from_the_roots(tmp_path: Path, harm: bytes | None) -> None:
+    pem = Authority.open(tmp_path, KEYS).authorities_pem
+    path = tmp_path / "authorities.pem"
+    path.unlink() if harm is None else path.write_bytes(harm)
+    assert Authority.open(tmp_path, KEYS).authorities_pem == pem
+    assert path.read_bytes() == pem
+
+
+def test_a_root_certificate_of_another_key_is_damage(tmp_path: Path) -> None:
+    Authority.open(tmp_path / "a", KEYS)
+    other = Authority.open(tmp_path / "b", KEYS)
+    (path,) = (tmp_path / "a").glob("root/key-*.crt.pem")
+    path.write_bytes(other.authorities_pem)
+    with pytest.raises(RegistryUnreadable, match="another key"):
+        Authority.open(tmp_path / "a", KEYS)
+
+
+def test_an_authority_from_before_there_were_several_roots_is_opened(tmp_path: Path) -> None:
+    first = Authority.open(tmp_path, KEYS)
+    (path,) = tmp_path.glob("root/key-*.crt.pem")
+    path.unlink()
+    assert Authority.open(tmp_path, KEYS).root == first.root
 
 
 def test_a_founding_that_was_interrupted_starts_over(tmp_path: Path) -> None:
