@@ -8,8 +8,8 @@ from typing import Protocol
 from agent.stage.types import Sampling, StreamId
 from console.pipeline.speculation.lookup import LookupIndex
 
-SURE_TOKENS = (3, 6)
-"""Matches shorter than the first of these, shorter than the second, and longer ones are counted apart."""
+SURE_TOKENS = 4
+"""Matches as long as this are mostly copying, shorter ones mostly chance: their shares of right drafts differ widely."""
 
 
 class Proposer(Protocol):
@@ -50,7 +50,7 @@ class LookupProposer:
     """Prompt lookup: copies what followed the last time. Makes no work for anything but the console."""
 
     name = "lookup"
-    kinds = len(SURE_TOKENS) + 1
+    kinds = 2
     draft_s = 0.0
     problem = ""
 
@@ -62,7 +62,7 @@ class LookupProposer:
 
     def kind(self, stream: StreamId, ids: Sequence[int]) -> int | None:
         match = self._index(stream, ids).match()
-        return None if match is None else sum(match.length >= least for least in SURE_TOKENS)
+        return None if match is None else int(match.length >= SURE_TOKENS)
 
     def propose(self, stream: StreamId, ids: Sequence[int], count: int) -> Sequence[int]:
         index = self._index(stream, ids)
