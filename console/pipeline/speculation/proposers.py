@@ -9,7 +9,7 @@ from agent.stage.types import Sampling, StreamId
 from console.pipeline.speculation.lookup import LookupIndex
 
 SURE_TOKENS = 4
-"""Matches as long as this are mostly copying, shorter ones mostly chance: their shares of right drafts differ widely."""
+"""Matches as long as this are mostly copying, shorter ones mostly chance: far more drafts of the former are right."""
 
 
 class Proposer(Protocol):
