@@ -138,7 +138,7 @@ def stage_bytes(manifest: Manifest, request: LoadStage) -> int:
     weights = sum(unit.size_bytes for unit in units)
     if request.kv_bytes:
         return weights + request.kv_bytes
-    element_bytes = 4 if request.numerics == "exact" else 2
+    element_bytes = 4 if request.numerics == "exact" or request.cache == "f32" else 2
     per_token = sum(
         unit.attention.kv_heads * (unit.attention.k_head_size + unit.attention.v_head_size) * element_bytes
         for unit in units

@@ -124,7 +124,7 @@ def test_a_family_computes_what_transformers_computes(variant: str, exact: Calla
 
 
 @pytest.mark.parametrize("variant", ["gemma3_text", "gpt_oss", "deepseek_v3"])
-@pytest.mark.parametrize("engine", ["stateful", "paged"])
+@pytest.mark.parametrize("engine", ["stateful", "paged", "packed"])
 def test_two_stages_compute_what_transformers_computes(
     variant: str, engine: str, exact: Callable[[str], Exact]
 ) -> None:

@@ -57,7 +57,7 @@ def test_batches_of_one_stage_say_the_same(one_stage: Engine, answers: list[list
     assert generate([one_stage], prompts(), TOKENS, batch=batch) == answers
 
 
-@pytest.mark.parametrize("engine", ["paged", "stateful", "packed"])
+@pytest.mark.parametrize("engine", ["paged", "stateful", pytest.param("packed", marks=pytest.mark.slow)])
 def test_two_stages_say_the_same(smollm2_library: Path, answers: list[list[int]], engine: EngineName) -> None:
     with stages(smollm2_library, engine, (0, SPLIT), (SPLIT, LAYERS)) as pair:
         assert [stage.fused for stage in pair] == [engine != "packed"] * 2

@@ -106,7 +106,7 @@ class Play:
         return make_row(stream, first, len(ids), truncate_to=first), ids
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), steps=st.integers(2, 8))
 def test_an_engine_says_what_a_run_alone_says(engine: Engine, alone: Alone, data: st.DataObject, steps: int) -> None:
     check(engine, alone, data, steps)

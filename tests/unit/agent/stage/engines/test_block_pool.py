@@ -144,4 +144,4 @@ class Pools(RuleBasedStateMachine):
 
 
 TestPools = Pools.TestCase
-TestPools.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
+TestPools.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.stage.engines import load, load_selected
+from agent.stage.engines import Engine, load, load_selected
 from agent.stage.errors import StageLoadError
 from agent.stage.types import Share, StreamId
 from tests.support.stage import make_row, make_spec
@@ -24,20 +24,24 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def logits(folder: Path, **fields: Any) -> Any:
-    engine = load(make_spec(folder, **fields))
+def logits(engine: Engine) -> Any:
     tokens = np.random.default_rng(1).integers(0, VOCAB, 50)
     return engine.step([make_row(1, 0, 50, wants=50)], tokens).copy()
 
 
+@pytest.fixture(scope="module")
+def wanted(library: Path) -> Any:
+    return logits(load(make_spec(library)))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("cache", ["u8", "half", "f32"])
-def test_every_cache_computes_about_the_same_and_says_what_it_is(library: Path, engine: str, cache: str) -> None:
-    wanted = logits(library)
-    found = logits(library, engine=engine, numerics="fast", cache=cache)
-    assert np.linalg.norm(found - wanted) < 0.05 * np.linalg.norm(wanted)
-    kinds = {"u8": {"u8"}, "half": {"f16", "bf16"}, "f32": {"f32"}}[cache]
-    assert load(make_spec(library, engine=engine, numerics="fast", cache=cache)).cache in kinds
+def test_every_cache_computes_about_the_same_and_says_what_it_is(
+    library: Path, wanted: Any, engine: str, cache: str
+) -> None:
+    loaded = load(make_spec(library, engine=engine, numerics="fast", cache=cache))
+    assert np.linalg.norm(logits(loaded) - wanted) < 0.05 * np.linalg.norm(wanted)
+    assert loaded.cache in {"u8": {"u8"}, "half": {"f16", "bf16"}, "f32": {"f32"}}[cache]
 
 
 def test_a_shared_block_of_a_quantized_cache_is_copied_with_its_scales(library: Path) -> None:

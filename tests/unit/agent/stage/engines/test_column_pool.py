@@ -157,6 +157,6 @@ class Rings(Columns):
 
 
 TestColumns = Columns.TestCase
-TestColumns.settings = settings(max_examples=30, stateful_step_count=12, deadline=None)
+TestColumns.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)
 TestRings = Rings.TestCase
 TestRings.settings = TestColumns.settings
