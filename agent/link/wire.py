@@ -43,16 +43,19 @@ class Wire:
         """The protocol both sides agreed on (ALPN), if any."""
         return self._sock.selected_alpn_protocol()
 
-    def send(self, data: bytes) -> None:
+    def send_now(self, data: bytes | memoryview) -> int:
+        """Send what the socket takes without waiting and return how many bytes that is. Raises OSError."""
+        view, sent = memoryview(data), 0
+        with self._lock, contextlib.suppress(ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            while sent < len(view):
+                sent += self._sock.send(view[sent:])
+        return sent
+
+    def send(self, data: bytes | memoryview) -> None:
         """Send all of `data`. Raises OSError when the link is down or takes nothing any more."""
         view = memoryview(data)
         while view:
-            with self._lock:
-                try:
-                    sent = self._sock.send(view)
-                except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                    sent = 0
-            if sent:
+            if sent := self.send_now(view):
                 view = view[sent:]
             elif not self._wait(write=True, timeout_s=SEND_WAIT_S):
                 raise TimeoutError("The other side takes nothing any more.")

@@ -27,12 +27,10 @@ class UplinkRefused(Exception):
 
 
 class Uplink:
-    """An accepted link. `send` belongs to the computing thread, `read` to another one."""
+    """An accepted link: `wire` is for whoever sends, `read` for a thread that reads."""
 
     def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        self.send: Callable[[bytes], None] = wire.send
-        """Send one whole frame. Raises OSError."""
+        self.wire = wire
 
     @classmethod
     def open(cls, spec: StageSpec) -> Uplink | None:
@@ -51,7 +49,7 @@ class Uplink:
     def read(self, take: Callable[[bytes], None]) -> None:
         """Pass every whole frame to `take`, until the link ends. Raises FrameError and OSError."""
         cutter = FrameCutter(take)
-        while data := self._wire.receive():
+        while data := self.wire.receive():
             cutter.feed(data)
 
 

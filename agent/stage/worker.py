@@ -22,6 +22,7 @@ from typing import NoReturn
 from agent.link.frames import FrameError, FrameType
 from agent.stage import affinity
 from agent.stage.errors import StageLoadError
+from agent.stage.outgoing import Outgoing
 from agent.stage.pipes import PipeClosed, read_frame, read_spec, widen, write_all
 from agent.stage.types import StageSpec
 from agent.stage.uplink import Uplink
@@ -87,7 +88,7 @@ def _way_out(spec: StageSpec, inbox: Inbox, out: int, beside: set[int]) -> Calla
     if uplink is None:
         return by_pipe
     threading.Thread(target=_read_link, args=(uplink, inbox, beside), name="link reader", daemon=True).start()
-    by_link = uplink.send
+    by_link = Outgoing(uplink.wire, _end_by_link, beside).send
 
     def by_either(data: bytes) -> None:
         if spec.steps_by_pipe and data[_TYPE_AT] == FrameType.STEP:
