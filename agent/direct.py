@@ -120,7 +120,7 @@ class DirectLinks:
 
     def check(self, ticket: bytes) -> RouteTicket:
         """Check a ticket's signature, time, receiver and stage. Raises TicketRefused."""
-        found = unseal(ticket, self._route_key, self.now_s())
+        found = unseal(ticket, self._route_key, self.now_s(), RouteTicket)
         if found.receiver != self._device_id:
             raise TicketRefused("The route ticket is for another receiver.", "other_device")
         live = self._find(found.pipeline)

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from agent.devices import memory_budget_bytes
 from agent.link.closing import LinkDown
-from agent.link.fetch import FetchDamaged, Fetcher, FetchError
-from agent.link.messages import LoadStage, StageProgress
+from agent.link.errors import SignatureRefused
+from agent.link.fetch import Fetcher
+from agent.link.messages import LayerRange, LoadStage, StageProgress
 from agent.link.store import FileDamaged, ManifestBad, Store, StoreError
+from agent.link.transfer import FetchDamaged, FetchError
 from agent.settings import AgentSettings
 from agent.stage.errors import StageLoadError
 from agent.stage.types import StageReport, StageSpec, UplinkSpec
 from shard_export.library.manifest import Manifest
 
+log = logging.getLogger(__name__)
+
 PROGRESS_EVERY_S = 0.25
+_PLANS = "live plans"
 
 OnChildFrame = Callable[[bytes], None]
 OnExit = Callable[[str], None]
@@ -53,7 +59,8 @@ class StartChild(Protocol):
 class StageLoader:
     """What loading needs and outlives a session: the store, the fetcher, the settings, how to start a child.
 
-    `uplink` says how a child reaches the console by itself.
+    `uplink` says how a child reaches the console by itself; `check` raises SignatureRefused for a library the console
+    did not sign.
     """
 
     def __init__(
@@ -62,8 +69,11 @@ class StageLoader:
         fetcher: Fetcher,
         settings: AgentSettings,
         start_child: StartChild,
+        *,
         uplink: Callable[[], UplinkSpec],
+        check: Callable[[LoadStage], None],
     ) -> None:
+        self._check = check
         self._store = store
         self._fetcher = fetcher
         self._settings = settings
@@ -86,6 +96,10 @@ class StageLoader:
     ) -> Child:
         """Fetch what is missing and start the child. Raises StageLoadError with the code for the console."""
         throttle = _Throttle(request, on_progress)
+        try:
+            self._check(request)
+        except SignatureRefused as error:
+            raise StageLoadError("unsigned", str(error)) from error
         try:
             manifest, folder = await self._fetcher.fetch_range(
                 request.library_digest, request.first, request.last, folder_name, throttle.fetched
@@ -116,6 +130,22 @@ class StageLoader:
             steps_by_pipe=request.direct,
         )
         return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
+
+    async def keep(self, ranges: Sequence[LayerRange]) -> None:
+        """Let nothing of these ranges make room for other files, as far as it is here."""
+        await asyncio.to_thread(self._keep, ranges)
+
+    def _keep(self, ranges: Sequence[LayerRange]) -> None:
+        files = set[str]()
+        for wanted in ranges:
+            try:
+                units = self._store.manifest(wanted.library_digest).units_of_range(wanted.first, wanted.last)
+            except (StoreError, ValueError) as error:
+                log.debug("Nothing is kept of %s: %s", wanted.library_digest, error)
+                continue
+            files.add(wanted.library_digest)
+            files |= {record.sha256 for unit in units for record in (unit.xml, unit.bin)}
+        self._store.pin(_PLANS, files)
 
     async def forget(self, folder_name: str) -> None:
         """Delete a load's folder of links; the files stay."""

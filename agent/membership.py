@@ -12,14 +12,17 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from agent.link.authorities import read_authorities
 from agent.link.channel import Dialler
 from agent.link.closing import LinkDown, NotApproved, NotRecognised
 from agent.link.errors import EnrolmentError, LinkError
 from agent.link.identity import Identity, client_context, credentials_of, with_authorities
 from agent.link.keystore import Keystore
 from agent.link.mark import keep_mark, read_mark
+from agent.link.messages import LoadStage
 from agent.link.pinning import learn_authorities
 from agent.link.renewal import diagnose, renew
+from agent.link.signatures import check_digest
 from agent.stage.types import UplinkSpec
 
 log = logging.getLogger(__name__)
@@ -50,6 +53,11 @@ class Membership:
     def take_console_time(self, console_now_s: float) -> None:
         """Measure lifetimes by the console's clock from now on: this PC's may be wrong."""
         self._console_ahead_s = console_now_s - self._now()
+
+    def check_signature(self, request: LoadStage) -> None:
+        """Raise SignatureRefused for a library this fleet's console did not sign."""
+        now_s = self._now() + self._console_ahead_s
+        check_digest(request.signature, request.library_digest, read_authorities(self.identity.authorities_pem), now_s)
 
     @property
     def due_in_s(self) -> float:

@@ -24,9 +24,11 @@ from agent.link.fetch import Fetcher
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
 from agent.link.messages import BULK_PATH, Hello, MarkKept
+from agent.link.pace import Pace
 from agent.link.store import Store
 from agent.loading import StageLoader, StartChild
 from agent.membership import Membership
+from agent.seeding import Seeding
 from agent.session import Session
 from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
@@ -55,10 +57,17 @@ class AgentService:
         self._settings = settings
         self._backoff = backoff or Backoff()
         self._stop = asyncio.Event()
-        self._store = Store(folder)
+        self._store = Store(folder, int(settings.store_gb * 1e9))
         self._dialler = self._membership.dialler
-        fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH))
-        self._loader = StageLoader(self._store, fetcher, settings, start_child, self._membership.uplink)
+        self._fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH), pace=_pace(settings))
+        self._loader = StageLoader(
+            self._store,
+            self._fetcher,
+            settings,
+            start_child,
+            uplink=self._membership.uplink,
+            check=self._membership.check_signature,
+        )
         self._direct = DirectSetup(lambda: self._membership.identity, settings)
         self._session: Session | None = None
         self._state = AgentState("starting", os.getpid(), 0.0, device_id=identity.device_id)
@@ -115,14 +124,24 @@ class AgentService:
         try:
             log.info("Connected to %s as device %s.", self._dialler.url, self._membership.identity.device_id)
             self._tell("connected")
-            upkeep = asyncio.create_task(self._keep_up(self._session), name="membership")
+            tasks = [
+                asyncio.create_task(self._keep_up(self._session), name="membership"),
+                asyncio.create_task(self._seeding(self._session).run(), name="seeding"),
+            ]
             try:
                 await self._session.run(self._stop)
             finally:
-                upkeep.cancel()
-                await asyncio.gather(upkeep, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             self._session = None
+
+    def _seeding(self, session: Session) -> Seeding:
+        pace = _pace(self._settings)
+        return Seeding(
+            self._direct, session.welcome, session.host, self._store, self._fetcher, say=session.say, pace=pace
+        )
 
     async def _keep_up(self, session: Session) -> None:
         """Keep the session's mark and, as long as it lasts, the certificate fresh."""
@@ -173,6 +192,14 @@ class AgentService:
             write_state(self._folder, self._state)
         except OSError as error:
             log.warning("state.json cannot be written: %s", error)
+
+
+def _pace(settings: AgentSettings) -> Pace:
+    def hour() -> float:
+        now = time.localtime()
+        return now.tm_hour + now.tm_min / 60
+
+    return Pace(settings.fetch_mbit * 1e6 / 8, *settings.fetch_hours, hour)
 
 
 @contextlib.contextmanager

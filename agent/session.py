@@ -27,6 +27,7 @@ from agent.link.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Keep,
     LoadStage,
     MessageError,
     UnloadStage,
@@ -63,13 +64,13 @@ class Session:
         self._data = data
         self._welcome = welcome
         self._broken: LinkDown | None = None
-        host = control.local_address[0]
+        self._loader = loader
         self._stages = Stages(
             loader,
             self._say,
             self._send_frame,
             on_change,
-            lambda find: DirectLinks(direct, welcome, host, find, self._say),
+            lambda find: DirectLinks(direct, welcome, self.host, find, self._say),
         )
 
     @classmethod
@@ -100,6 +101,11 @@ class Session:
     def welcome(self) -> Welcome:
         """What the console greeted with."""
         return self._welcome
+
+    @property
+    def host(self) -> str:
+        """The address of this PC that leads to the console."""
+        return str(self._control.local_address[0])
 
     def say(self, message: FromAgent) -> None:
         """Send a control message without waiting."""
@@ -144,6 +150,8 @@ class Session:
             message = decode_from_console(await self._control.recv(decode=False))
             if isinstance(message, LoadStage):
                 self._stages.load(message)
+            elif isinstance(message, Keep):
+                await self._loader.keep(message.ranges)
             elif isinstance(message, UnloadStage):
                 self._stages.unload(message.pipeline)
             elif isinstance(message, DirectRoute | CutDirect):

@@ -58,12 +58,18 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: int = 0
     cores: list[int] = []
     direct_links: bool = True
-    """Whether this PC may be reached by the PC before it, and reach the one after it, if the console asks for it."""
+    """Whether this PC may talk to other PCs, if the console lets them: pass steps on, give and get model files."""
     direct_ports: tuple[int, int] = (8470, 8479)
-    """First and last port to listen on, while a stage is served that may be reached directly; (0, 0): any free one."""
+    """First and last port to listen on for other PCs, the first for stage links alone; (0, 0): any free ones."""
     direct_address: str = ""
     """`IP:port` that other PCs are told to reach this one at, where something forwards it to the first of
     `direct_ports`; empty: the address this PC has towards the console."""
+    store_gb: float = 0
+    """What model files may take on the disk (10^9 bytes)."""
+    fetch_mbit: float = 0
+    """How fast model files may come and go (10^6 bits a second), in `fetch_hours`."""
+    fetch_hours: tuple[int, int] = (0, 0)
+    """When `fetch_mbit` applies: from one hour to another, local time; equal hours: always."""
 
 
 class LoadedStage(msgspec.Struct, frozen=True):
@@ -117,6 +123,10 @@ def load_settings(
 
 def _check(settings: AgentSettings, path: Path) -> None:
     cores = os.cpu_count() or 1
+    if not (0 <= settings.store_gb < 1e6 and 0 <= settings.fetch_mbit < 1e6):
+        raise SettingsError(f"store_gb and fetch_mbit must not be negative; correct {path}.")
+    if any(not 0 <= hour <= 24 for hour in settings.fetch_hours):
+        raise SettingsError(f"fetch_hours are two hours between 0 and 24; correct {path}.")
     if settings.memory_mb < 0 or settings.threads < 0:
         raise SettingsError(f"memory_mb and threads must not be negative; correct {path} or the options.")
     first, last = settings.direct_ports

@@ -134,6 +134,7 @@ class Deployments:
         await self._take_down(entry)
         entry.tell(wire.Broken("undeployed", f"{model_id} was taken down during its deployment."))
         self._forget(entry, actor)
+        self._say_what_stays(entry.device_ids())
 
     # What the fleet says
 
@@ -141,6 +142,7 @@ class Deployments:
         """Hear about PCs that come and go. Never blocks."""
         if isinstance(event, AgentJoined):
             self._facts.joined(event.agent)
+            self._say_what_stays([event.agent.device_id])
             for entry in self._entries.values():
                 entry.try_again.set()
             return
@@ -219,7 +221,8 @@ class Deployments:
             entry.request, agents, [other.live for other in self._entries.values() if other.live]
         )
         live = await rollout.run(facts)
-        unused = set(entry.device_ids()) - set(live.device_ids)
+        former = entry.device_ids()
+        unused = set(former) - set(live.device_ids)
         for device_id in unused:
             await self._hub.unload(device_id, entry.plan.pipeline)
         entry.live, entry.state, entry.message, entry.failures = live, "ready", "", 0
@@ -227,6 +230,7 @@ class Deployments:
         stages = [SavedStage(stage.device_id, stage.first, stage.last) for stage in live.plan.stages]
         entry.plan = msgspec.structs.replace(entry.plan, stages=stages)
         self._save(entry, actor)
+        self._say_what_stays([*former, *entry.device_ids()])
         log.info("%s is ready, stages: %d, epoch: %d.", entry.model, len(stages), entry.epoch)
 
     def _keep(self, entry: Entry) -> None:
@@ -319,6 +323,11 @@ class Deployments:
     def _forget(self, entry: Entry, actor: Actor) -> None:
         if any(saved.name == entry.model for saved in self._registry.deployments.list()):
             self._registry.deployments.remove(entry.model, actor)
+
+    def _say_what_stays(self, device_ids: Sequence[str]) -> None:
+        """Tell PCs which files plans count on, so that nothing of them makes room for others."""
+        for device_id in dict.fromkeys(device_ids):
+            self._hub.keep(device_id, [kept for entry in self._entries.values() for kept in entry.kept_by(device_id)])
 
     def _new_pipeline(self) -> PipelineId:
         return PipelineId(1 + max((entry.plan.pipeline for entry in self._entries.values()), default=0))

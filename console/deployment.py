@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from agent.link.messages import LayerRange
 from agent.stage.types import PipelineId
 from console.api.admin import types as wire
 from console.errors import DeployError, DeployFailed
@@ -53,6 +54,16 @@ class Entry:
     failures: int = 0
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     try_again: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def kept_by(self, device_id: str) -> list[LayerRange]:
+        """Return the layers this deployment counts on being in a PC's store."""
+        if self.state == "failed":
+            return []
+        return [
+            LayerRange(self.digest, stage.first, stage.last)
+            for stage in self.plan.stages
+            if stage.device_id == device_id
+        ]
 
     @property
     def model(self) -> str:

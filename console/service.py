@@ -61,6 +61,7 @@ from console.registry.access import authorise
 from console.registry.authority import Authority
 from console.registry.errors import RegistryError
 from console.registry.registry import Registry
+from console.registry.signing import ManifestSigner
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,8 @@ class ConsoleService:
         self._hub = Hub(
             lambda certificate: authorise(self._registry, authority.fleet_id, certificate),
             enrol=EnrolHandler(Admission(self._registry, authority, expel=self._expel)).handle,
-            bulk=distribution.serve,
+            files=distribution.find,
+            sign=ManifestSigner(authority).sign,
             clones=CloneWatch(self._registry),
             direct_links=settings.direct_links,
         )

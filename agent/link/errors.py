@@ -1,4 +1,4 @@
-"""Errors of invites, identities, enrolment and route tickets.
+"""Errors of invites, identities, enrolment, tickets and signatures.
 
 `str(error)` is one sentence that says what happened and what to do. No secret is ever part of it.
 
@@ -14,7 +14,8 @@ LinkError
  │   ├─ IdentityUnreadable    its files are damaged, or the passphrase does not open the key
  │   ├─ IdentityCopied        it was made on another PC or by another user
  │   └─ KeyLocked             the keyring does not give out the passphrase now
- ├─ TicketRefused             a route ticket does not allow a direct link
+ ├─ TicketRefused             a ticket does not allow a link between agents
+ ├─ SignatureRefused          a library is not signed by this fleet's console
  └─ EnrolmentError            enrolling did not succeed
      ├─ ConsoleUnreachable    none of the invite's addresses answers
      ├─ PinMismatch           something answers that is not the invite's fleet
@@ -81,8 +82,12 @@ class KeyLocked(IdentityError):
     """The keyring does not give out the passphrase now; trying again later may work."""
 
 
+class SignatureRefused(LinkError):
+    """A library is not signed by this fleet's console."""
+
+
 class TicketRefused(LinkError):
-    """A route ticket does not allow a direct link; `code` is a short reason for programs."""
+    """A ticket does not allow a link between agents; `code` is a short reason for programs."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)

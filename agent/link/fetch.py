@@ -1,65 +1,74 @@
-"""Fetching a stage's files from the console over the bulk link: only what is missing, resumed after a cut.
-
-FetchError
- ├─ FetchCut        the link broke again and again without progress
- ├─ NotServed       the console does not serve the file
- └─ FetchDamaged    a file arrived damaged twice
-"""
+"""Fetching a stage's files: only what is missing, from PCs that hold it before the console, resumed after a cut."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from agent.link.bulk import Holder, Holders, Locate
 from agent.link.channel import link_error
 from agent.link.closing import LinkCut, LinkDown, LinkRefused
-from agent.link.frames import LAST_CHUNK, Fetch, Frame, FrameError, FrameType, decode, encode
-from agent.link.store import FileDamaged, Part, Store
-from agent.stage.types import Nack
+from agent.link.errand import Errand, OnProgress
+from agent.link.errors import LinkError
+from agent.link.frames import Frame, FrameError, FrameType, decode, encode
+from agent.link.pace import Pace
+from agent.link.store import FileDamaged, Store, StoreError
+from agent.link.transfer import FetchCut, FetchDamaged, FetchError, NotServed, fetch_file
 from shard_export.library.manifest import FileRecord, Manifest
 
-MAX_MANIFEST_BYTES = 32 << 20
-FETCH_BYTES = 64 << 20
-"""Asked for at a time; the console sends it in chunks as fast as we read."""
-CHUNK_WAIT_S = 30.0
+log = logging.getLogger(__name__)
+
+LOCATE_WAIT_S = 10.0
 TRIES_WITHOUT_PROGRESS = 5
+CONSOLE = "console"
+_WANTED = "wanted now"
+_UNLIMITED = Pace(0, 0, 0, lambda: 0.0)
 
-OnProgress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
 DialBulk = Callable[[], Awaitable[ClientConnection]]
+OnFiles = Callable[[Sequence[str], Sequence[str]], None]
+"""Called with the files that came into the store and those that had to go."""
 
 
-class FetchError(Exception):
-    """Base of the tree: `str(error)` is one sentence saying what happened and what to do."""
+class DialPeer(Protocol):
+    """Opens a bulk link to a PC that holds files."""
 
-
-class FetchCut(FetchError):
-    """The link broke again and again without progress."""
-
-
-class NotServed(FetchError):
-    """The console does not serve the file."""
-
-
-class FetchDamaged(FetchError):
-    """A file arrived damaged twice."""
+    async def dial(self, holder: Holder) -> ClientConnection:
+        """Raises OSError, TimeoutError, LinkError or WebSocketException."""
+        ...
 
 
 class Fetcher:
-    """Brings files into a store. One fetch at a time per fetcher; event loop only, the disk is used in threads.
+    """Brings files into a store. Fetches wait for each other; event loop only, the disk is used in threads.
 
-    `wait_s` gives the pause before try number n (1, 2, ...) after a cut.
+    `wait_s` gives the pause before try number n (1, 2, ...) after a cut. `peers` may be set at any time; without it
+    only the console is asked. `bytes_from` counts what each source sent: device ids and `CONSOLE`.
     """
 
-    def __init__(self, store: Store, dial: DialBulk, wait_s: Callable[[int], float] = lambda tries: min(tries, 10)):
+    def __init__(
+        self,
+        store: Store,
+        dial: DialBulk,
+        wait_s: Callable[[int], float] = lambda tries: min(tries, 10),
+        *,
+        pace: Pace = _UNLIMITED,
+        on_files: OnFiles = lambda _added, _removed: None,
+    ) -> None:
         self._store = store
         self._dial = dial
         self._wait_s = wait_s
+        self._pace = pace
+        self._lock = asyncio.Lock()
+        self.on_files = on_files
+        self.peers: DialPeer | None = None
+        self.bytes_from: Counter[str] = Counter()
 
     async def fetch_range(
         self, digest: str, first: int, last: int, stage_name: str, on_progress: OnProgress = lambda _done, _total: None
@@ -68,112 +77,128 @@ class Fetcher:
 
         Raises FetchError, LinkRefused or StoreError. What was fetched before an error stays for the next try.
         """
-        await self._fetch_all([FileRecord("", -1, digest)], lambda _done, _total: None)
-        manifest = await asyncio.to_thread(self._store.manifest, digest)
-        if not 0 <= first < last <= manifest.layer_count:
-            raise NotServed(f"The plan asks for layers {first} to {last} of a model with {manifest.layer_count}.")
-        units = manifest.units_of_range(first, last)
-        records = {record.sha256: record for unit in units for record in (unit.xml, unit.bin)}
-        await self._fetch_all(list(records.values()), on_progress)
-        folder = await asyncio.to_thread(self._store.materialise, digest, units, stage_name)
+        async with self._lock:
+            try:
+                self._store.pin(_WANTED, [digest])
+                await self._fetch_all([FileRecord("", -1, digest)], lambda _done, _total: None, None)
+                manifest = await asyncio.to_thread(self._store.manifest, digest)
+                if not 0 <= first < last <= manifest.layer_count:
+                    raise NotServed(
+                        f"The plan asks for layers {first} to {last} of a model with {manifest.layer_count}."
+                    )
+                units = manifest.units_of_range(first, last)
+                records = {record.sha256: record for unit in units for record in (unit.xml, unit.bin)}
+                self._store.pin(_WANTED, [digest, *records])
+                await self._fetch_all(list(records.values()), on_progress, self.peers)
+                folder = await asyncio.to_thread(self._store.materialise, digest, units, stage_name)
+            finally:
+                self._store.unpin(_WANTED)
         return manifest, folder
 
-    async def _fetch_all(self, records: Sequence[FileRecord], on_progress: OnProgress) -> None:
-        missing, total = await asyncio.to_thread(self._missing, records)
-        progress = _Progress(total, sum(max(record.size_bytes, 0) for record in missing), on_progress)
-        tries, damaged = 0, set[str]()
-        while missing:
-            before = progress.received_bytes
-            try:
-                link = await self._dial()
-                async with link:
-                    while missing:
-                        await self._fetch_file(link, missing[0], progress)
-                        missing.pop(0)
-            except FileDamaged as error:
-                if missing[0].sha256 in damaged:
-                    raise FetchDamaged(
-                        "A model file arrived damaged twice; check the library on the console with "
-                        "`fallow-export verify`."
-                    ) from error
-                damaged.add(missing[0].sha256)
-                progress.restart_file()
-            except (ConnectionClosed, LinkDown, TimeoutError) as error:
-                cause = _as_link_down(error)
-                if isinstance(cause, LinkRefused):
-                    raise cause from error
-                tries = 1 if progress.received_bytes > before else tries + 1
-                if tries > TRIES_WITHOUT_PROGRESS:
-                    raise FetchCut(f"The model files cannot be fetched, the link keeps breaking: {cause}") from error
-                progress.restart_file()
-                await asyncio.sleep(self._wait_s(tries))
+    async def _fetch_all(self, records: Sequence[FileRecord], on_progress: OnProgress, peers: DialPeer | None) -> None:
+        missing, removed = await asyncio.to_thread(self._missing, records)
+        if removed:
+            log.info("%d model files that were not used for longest made room for new ones.", len(removed))
+            self.on_files([], removed)
+        total = sum(max(record.size_bytes, 0) for record in records)
+        errand = Errand(missing, total, on_progress)
+        if not missing:
+            return
+        helpers: list[asyncio.Task[None]] = []
+        before = self.bytes_from.copy()
+        if peers is not None:
+            for holder in await self._locate(missing):
+                errand.offer(holder.device_id, [missing[place].sha256 for place in holder.files])
+                work = self._from_peer(peers, holder, errand)
+                helpers.append(asyncio.create_task(work, name=f"fetch-from-{holder.device_id}"))
+        try:
+            await self._from_console(errand)
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+        if helpers:
+            got = self.bytes_from - before
+            log.info(
+                "Fetched %.1f MB, %.1f of them from other PCs.", got.total() / 1e6, (got.total() - got[CONSOLE]) / 1e6
+            )
 
-    def _missing(self, records: Sequence[FileRecord]) -> tuple[list[FileRecord], int]:
+    def _missing(self, records: Sequence[FileRecord]) -> tuple[list[FileRecord], list[str]]:
+        """Return what is not here, and what had to go for it."""
         missing = [
             record
             for record in records
             if not self._store.has(record.sha256, record.size_bytes if record.size_bytes >= 0 else None)
         ]
-        self._store.require_room(sum(max(record.size_bytes, 0) for record in missing))
-        return missing, sum(max(record.size_bytes, 0) for record in records)
+        return missing, self._store.make_room(sum(max(record.size_bytes, 0) for record in missing))
 
-    async def _fetch_file(self, link: ClientConnection, record: FileRecord, progress: _Progress) -> None:
-        part = await asyncio.to_thread(self._store.open_part, record.sha256)
-        limit = record.size_bytes if record.size_bytes >= 0 else MAX_MANIFEST_BYTES
+    async def _locate(self, missing: Sequence[FileRecord]) -> list[Holder]:
+        """Ask the console which PCs hold these files; none when it does not say in time."""
+        table = msgspec.msgpack.encode(Locate([record.sha256 for record in missing]))
         try:
-            if part.offset > limit:
-                part.discard()
-                raise FileDamaged("A partly fetched file is longer than it should be and was deleted.")
-            progress.advance(part.offset, received=False)
-            at_end = False
-            while not at_end and (record.size_bytes < 0 or part.offset < record.size_bytes):
-                at_end = await self._fetch_piece(link, part, limit, progress)
-            await asyncio.to_thread(part.finish)
-            progress.end_file()
+            async with asyncio.timeout(LOCATE_WAIT_S), await self._dial() as link:
+                await link.send(encode(Frame(FrameType.LOCATE, 0, 0, 0, 0, 0, table, None)))
+                frame = decode(await link.recv(decode=False))
+            holders = msgspec.msgpack.decode(frame.table, type=Holders).holders
+        except (ConnectionClosed, LinkDown, TimeoutError, FrameError, msgspec.MsgspecError) as error:
+            log.info("The console does not say which PCs hold the files (%s); it is asked for all of them.", error)
+            return []
+        return [holder for holder in holders if all(0 <= place < len(missing) for place in holder.files)]
+
+    async def _from_peer(self, peers: DialPeer, holder: Holder, errand: Errand) -> None:
+        """Fetch what one PC holds until it fails or has nothing more; the others take over what it leaves."""
+        record: FileRecord | None = None
+        try:
+            async with await peers.dial(holder) as link:
+                while (record := errand.take_of(holder.device_id)) is not None:
+                    await self._fetch(link, record, errand, holder.device_id)
+        except (FileDamaged, FetchError, LinkDown, LinkError, WebSocketException, OSError, TimeoutError) as error:
+            log.info("PC %s is not asked for files any more: %s", holder.device_id, str(error) or type(error).__name__)
+        except StoreError as error:
+            errand.fail(error)
         finally:
-            await asyncio.to_thread(part.close)
+            if record is not None:
+                errand.put_back(record)
+            errand.withdraw(holder.device_id)
 
-    async def _fetch_piece(self, link: ClientConnection, part: Part, limit: int, progress: _Progress) -> bool:
-        """Ask for the next piece and write it; return whether the file ended."""
-        asked = min(FETCH_BYTES, limit - part.offset)
-        if not asked:
-            raise NotServed("The library's manifest is over the limit of 32 MiB; export the library again.")
-        end = part.offset + asked
-        table = msgspec.msgpack.encode(Fetch(part.sha256, part.offset, asked))
-        await link.send(encode(Frame(FrameType.FETCH, 0, 0, part.offset, 0, 0, table, None)))
-        while True:
-            async with asyncio.timeout(CHUNK_WAIT_S):
-                data = await link.recv(decode=False)
-            frame = _chunk(data, part.offset, end)
-            if frame.tensor is not None and frame.tensor.size:
-                await asyncio.to_thread(part.write, frame.tensor.data)
-                progress.advance(frame.tensor.size, received=True)
-            if frame.flags & LAST_CHUNK:
-                return part.offset < end
+    async def _from_console(self, errand: Errand) -> None:
+        """Fetch what no PC holds or brought, until everything is here."""
+        tries, damaged = 0, set[str]()
+        record = await errand.take_of_console()
+        while record is not None:
+            before = self.bytes_from[CONSOLE]
+            try:
+                async with await self._dial() as link:
+                    while record is not None:
+                        await self._fetch(link, record, errand, CONSOLE)
+                        record = await errand.take_of_console()
+            except FileDamaged as error:
+                if record is None or record.sha256 in damaged:
+                    raise FetchDamaged(
+                        "A model file arrived damaged twice; check the library on the console with "
+                        "`fallow-export verify`."
+                    ) from error
+                damaged.add(record.sha256)
+            except (ConnectionClosed, LinkDown, TimeoutError) as error:
+                cause = _as_link_down(error)
+                if isinstance(cause, LinkRefused):
+                    raise cause from error
+                tries = 1 if self.bytes_from[CONSOLE] > before else tries + 1
+                if tries > TRIES_WITHOUT_PROGRESS:
+                    raise FetchCut(f"The model files cannot be fetched, the link keeps breaking: {cause}") from error
+                await asyncio.sleep(self._wait_s(tries))
 
+    async def _fetch(self, link: ClientConnection, record: FileRecord, errand: Errand, source: str) -> None:
+        def received(size_bytes: int) -> None:
+            self.bytes_from[source] += size_bytes
+            errand.received(record, size_bytes)
 
-class _Progress:
-    """Counts bytes of one `_fetch_all` and tells the caller, files already here included."""
-
-    def __init__(self, total: int, missing: int, on_progress: OnProgress) -> None:
-        self._total = total
-        self._done = total - missing
-        self._file = 0
-        self._on_progress = on_progress
-        self.received_bytes = 0
-        on_progress(self._done, total)
-
-    def advance(self, size: int, *, received: bool) -> None:
-        self._file += size
-        self.received_bytes += size if received else 0
-        self._on_progress(self._done + self._file, self._total)
-
-    def end_file(self) -> None:
-        self._done += self._file
-        self._file = 0
-
-    def restart_file(self) -> None:
-        self._file = 0
+        had = errand.had
+        await fetch_file(
+            link, self._store, record, had=lambda size: had(record, size), received=received, pace=self._pace
+        )
+        errand.finish(record)
+        self.on_files([record.sha256], [])
 
 
 def _as_link_down(error: Exception) -> LinkDown:
@@ -182,18 +207,3 @@ def _as_link_down(error: Exception) -> LinkDown:
     if isinstance(error, LinkDown):
         return error
     return LinkCut("The console sends nothing.", "timeout")
-
-
-def _chunk(data: bytes, offset: int, end: int) -> Frame:
-    try:
-        frame = decode(data)
-        if frame.type is FrameType.NACK:
-            nack = msgspec.msgpack.decode(frame.table, type=Nack)
-            raise NotServed(nack.message)
-    except (FrameError, msgspec.MsgspecError) as error:
-        raise LinkCut(f"The console sent a damaged file chunk ({error}); it is fetched again.", "chunk") from None
-    size = frame.tensor.size if frame.tensor is not None else 0
-    wrong_type = frame.type is not FrameType.CHUNK or (frame.tensor is not None and frame.tensor.dtype != "u1")
-    if wrong_type or frame.step != offset or offset + size > end:
-        raise LinkCut("The console sent another piece of a file than was asked for; it is fetched again.", "chunk")
-    return frame

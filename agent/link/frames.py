@@ -65,13 +65,17 @@ class FrameType(enum.IntEnum):
     REPORT = 4
     """Child -> agent: the stage is loaded; the table is a StageReport."""
     FETCH = 5
-    """Agent -> console on a bulk link: the table is a Fetch."""
+    """Reader -> console or another agent on a bulk link: the table is a Fetch."""
     CHUNK = 6
-    """Console -> agent on a bulk link: a piece of a file (u8 [n])."""
+    """The answer to FETCH: a piece of a file (u8 [n])."""
     TICKET = 7
-    """Agent -> agent, first on a direct link and again before it expires: the table is a route ticket."""
+    """Agent -> agent, first on a direct or bulk link and again before it expires: the table is a signed ticket."""
     TAKEN = 8
     """Agent -> agent on a direct link, from the receiver: it has taken every step up to `step`, on whatever way."""
+    LOCATE = 9
+    """Agent -> console on a bulk link: the table is a Locate."""
+    HOLDERS = 10
+    """The answer to LOCATE: the table is a Holders."""
 
 
 class DType(enum.IntEnum):

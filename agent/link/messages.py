@@ -97,6 +97,8 @@ class LoadStage(msgspec.Struct, frozen=True, tag=True):
     """Memory for the cache; 0: as much as `streams` of `context_tokens` take."""
     direct: bool = False
     """Whether this PC may listen for the stage before it, while it serves this one."""
+    signature: bytes = b""
+    """The console's word for `library_digest`, see `agent.link.signatures`."""
 
 
 class UnloadStage(msgspec.Struct, frozen=True, tag=True):
@@ -137,6 +139,28 @@ class DirectState(msgspec.Struct, frozen=True, tag=True):
     round_trip_ms: float = 0.0
 
 
+class Holding(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: model files that came or went since Hello, and where other PCs may fetch them (`host:port`)."""
+
+    addresses: list[str]
+    added: list[str] = []
+    removed: list[str] = []
+
+
+class LayerRange(msgspec.Struct, frozen=True, array_like=True):
+    """Layers `first <= i < last` of a library, and what belongs to them."""
+
+    library_digest: str
+    first: int
+    last: int
+
+
+class Keep(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: live plans count on these ranges being here; whatever else is held may make room."""
+
+    ranges: list[LayerRange]
+
+
 class StageProgress(msgspec.Struct, frozen=True, tag=True):
     """Agent -> console: how far a LoadStage is. `done` and `total` are bytes while fetching, 0/1 while loading."""
 
@@ -162,7 +186,7 @@ class StageReady(msgspec.Struct, frozen=True, tag=True):
 class StageFailed(msgspec.Struct, frozen=True, tag=True):
     """Agent -> console: the stage could not be loaded, or its child process ended.
 
-    Codes: `fetch`, `damaged`, `memory`, `load`, `mismatch`, `died`.
+    Codes: `unsigned`, `fetch`, `damaged`, `memory`, `load`, `mismatch`, `died`.
     """
 
     pipeline: PipelineId
@@ -179,8 +203,8 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-FromAgent = Hello | MarkKept | Heartbeat | StageProgress | StageReady | StageFailed | DirectState | Goodbye
-FromConsole = Welcome | LoadStage | UnloadStage | DirectRoute | CutDirect | Goodbye
+FromAgent = Hello | Holding | MarkKept | Heartbeat | StageProgress | StageReady | StageFailed | DirectState | Goodbye
+FromConsole = Welcome | Keep | LoadStage | UnloadStage | DirectRoute | CutDirect | Goodbye
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent = msgspec.msgpack.Decoder(FromAgent)

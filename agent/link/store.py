@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -54,9 +54,15 @@ class StoreBroken(StoreError):
 
 
 class Store:
-    """Files by SHA-256 below `root/store`, stage folders of hard links below `root/stages`."""
+    """Files by SHA-256 below `root/store`, stage folders of hard links below `root/stages`.
 
-    def __init__(self, root: Path) -> None:
+    `budget_bytes` bounds what lies in the store (0: only the disk does): files nobody used for longest make room for
+    new ones. Files that are pinned never do.
+    """
+
+    def __init__(self, root: Path, budget_bytes: int = 0) -> None:
+        self._budget_bytes = budget_bytes
+        self._pins: dict[str, frozenset[str]] = {}
         self._files = root / "store"
         self._stages = root / "stages"
         with _disk_errors():
@@ -95,15 +101,67 @@ class Store:
         """Start or continue a download. Raises StoreBroken or StoreFull."""
         return Part(self.path(sha256), sha256)
 
-    def require_room(self, size_bytes: int) -> None:
-        """Raise StoreFull when `size_bytes` more would fill the disk."""
+    def find(self, sha256: str) -> tuple[Path, int] | None:
+        """Return where a whole file lies and its size in bytes, or None."""
+        try:
+            path = self.path(sha256)
+            return path, path.stat().st_size
+        except (ManifestBad, OSError):
+            return None
+
+    def pin(self, name: str, sha256: Iterable[str]) -> None:
+        """Keep these files until `name` is pinned to others or unpinned. Thread-safe."""
+        self._pins = {**self._pins, name: frozenset(sha256)}
+
+    def unpin(self, name: str) -> None:
+        """Let go of what only `name` kept. Thread-safe."""
+        self._pins = {known: files for known, files in self._pins.items() if known != name}
+
+    def make_room(self, size_bytes: int) -> list[str]:
+        """Delete what was not used for longest until `size_bytes` more fit; return the files that are gone.
+
+        Raises StoreFull when what may go is not enough; nothing is deleted then.
+        """
         with _disk_errors():
-            free = shutil.disk_usage(self._files).free
-        if free < size_bytes + _RESERVE_BYTES:
-            raise StoreFull(
-                f"The disk has {free >> 20} MiB free, but {size_bytes >> 20} MiB of model files and a reserve of "
-                f"{_RESERVE_BYTES >> 20} MiB are needed; free some space."
-            )
+            lacking = self._lacking(size_bytes)
+            if lacking <= 0:
+                return []
+            going: list[Path] = []
+            for _, size, path in self._removable():
+                going.append(path)
+                lacking -= size
+                if lacking <= 0:
+                    break
+            if lacking > 0:
+                raise self._full(size_bytes)
+            for path in going:
+                path.unlink(missing_ok=True)
+        return [path.name for path in going if _SHA256.fullmatch(path.name)]
+
+    def _lacking(self, size_bytes: int) -> int:
+        free = shutil.disk_usage(self._files).free
+        lacking = size_bytes + _RESERVE_BYTES - free
+        if self._budget_bytes:
+            used = sum(path.stat().st_size for path in self._files.glob("??/*"))
+            lacking = max(lacking, used + size_bytes - self._budget_bytes)
+        return lacking
+
+    def _removable(self) -> list[tuple[float, int, Path]]:
+        pinned = frozenset().union(*self._pins.values())
+        found = []
+        for path in self._files.glob("??/*"):
+            if path.name.partition(".")[0] not in pinned:
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+        return sorted(found)
+
+    def _full(self, size_bytes: int) -> StoreFull:
+        free = shutil.disk_usage(self._files).free
+        budget = f" of a budget of {self._budget_bytes >> 20} MiB" if self._budget_bytes else ""
+        return StoreFull(
+            f"{size_bytes >> 20} MiB of model files{budget} and a reserve of {_RESERVE_BYTES >> 20} MiB are needed, "
+            f"the disk has {free >> 20} MiB free and what else is stored is in use; free some space or raise store_gb."
+        )
 
     def manifest(self, digest: str) -> Manifest:
         """Parse and check a stored manifest. Raises ManifestBad, FileDamaged or StoreBroken."""
@@ -116,14 +174,19 @@ class Store:
         """
         folder = self._stages / name
         files = [record for unit in units for record in (unit.xml, unit.bin)]
+        names = {digest, *(record.sha256 for record in files)}
+        self.pin(_stage_pin(name), names)
         with _disk_errors():
+            for file in names:
+                os.utime(self.path(file))  # the time of the last use: what was not used for longest goes first
             for record in files:
                 self._place(self.path(record.sha256), folder / record.path)
             self._place(self.path(digest), folder / MANIFEST_NAME)
         return folder
 
     def discard_stage(self, name: str) -> None:
-        """Delete a stage folder; the files it linked stay in the store."""
+        """Delete a stage folder; the files it linked stay in the store, but may make room for others."""
+        self.unpin(_stage_pin(name))
         shutil.rmtree(self._stages / name, ignore_errors=True)
 
     def discard_all_stages(self) -> None:
@@ -146,6 +209,10 @@ class Store:
                 raise
             shutil.copyfile(source, fresh)
         fresh.replace(target)
+
+
+def _stage_pin(name: str) -> str:
+    return f"stage {name}"
 
 
 class Part:

@@ -52,12 +52,18 @@ class DirectLinks:
     """`say(device_id, message)` sends a control message without waiting; one to a PC that left goes nowhere."""
 
     def __init__(
-        self, say: Callable[[str, FromConsole], None], *, allowed: bool, now: Callable[[], float] = time.time
+        self,
+        say: Callable[[str, FromConsole], None],
+        key: Ed25519PrivateKey,
+        *,
+        allowed: bool,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        """`key` signs the tickets."""
         self.allowed = allowed
         self._say = say
         self._now = now
-        self._key = Ed25519PrivateKey.generate()
+        self._key = key
         self._routes: dict[PipelineId, _Route] = {}
 
     @property
@@ -88,7 +94,7 @@ class DirectLinks:
             or route.devices[stage : stage + 1] != (device,)
         ):
             return
-        route.addresses[stage] = [address for address in message.addresses if _is_usable(address, sees)][:MAX_ADDRESSES]
+        route.addresses[stage] = [address for address in message.addresses if is_usable(address, sees)][:MAX_ADDRESSES]
         for receiver in (stage, stage + 1):
             self._invite(message.pipeline, route, receiver)
 
@@ -153,7 +159,7 @@ class DirectLinks:
         self._say(sender, DirectRoute(pipeline, route.epoch, receiver, device, addresses, seal(ticket, self._key)))
 
 
-def _is_usable(address: str, seen: str) -> bool:
+def is_usable(address: str, seen: str) -> bool:
     """Whether an agent may name this `host:port`: an IP address, a loopback one only from a PC seen on loopback.
 
     So an agent cannot send its neighbour to the services of its own machine.

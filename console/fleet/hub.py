@@ -16,12 +16,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 
 import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from agent.link.bulk import Find, serve_files
 from agent.link.closing import CloseCode, close_reason
 from agent.link.frames import FrameError
+from agent.link.identity import DeviceId
 from agent.link.messages import (
     BULK_PATH,
     CONTROL_PATH,
@@ -33,6 +36,9 @@ from agent.link.messages import (
     Goodbye,
     Heartbeat,
     Hello,
+    Holding,
+    Keep,
+    LayerRange,
     LoadStage,
     MarkKept,
     MessageError,
@@ -49,6 +55,7 @@ from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks, StageLink
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentLost, AgentView, FleetEvent, StageDied
+from console.fleet.peers import Peers
 from console.fleet.relay import OnFrame, Relay
 from console.fleet.session import OnProgress, Session
 from console.fleet.sessions import Listener, Sessions
@@ -75,7 +82,8 @@ class Hub:
     """Agents' links, liveness, loading and relay.
 
     `authorise` turns a peer's certificate (DER, None without one) into its record or raises NotAuthorised; `enrol`
-    and `bulk` serve one connection each. `clones` finds two PCs with one identity; without it the newest of two
+    serves one connection; `files` finds what bulk links may fetch; `sign` gives the console's word for a library's
+    digest to those who load it. `clones` finds two PCs with one identity; without it the newest of two
     sessions wins. Listeners are called on the event loop and must not block.
     """
 
@@ -84,7 +92,8 @@ class Hub:
         authorise: Authorise,
         *,
         enrol: Handler,
-        bulk: Handler,
+        files: Find,
+        sign: Callable[[str], bytes] = lambda digest: b"",
         clones: CloneWatch | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
@@ -92,7 +101,8 @@ class Hub:
     ) -> None:
         self._authorise = authorise
         self._enrol = enrol
-        self._bulk = bulk
+        self._files = files
+        self._sign = sign
         self._clones = clones
         self._heartbeat_s = heartbeat_s
         self._sessions = Sessions(heartbeat_s)
@@ -103,7 +113,10 @@ class Hub:
             max_unsent_bytes,
             mixed=direct_links,
         )
-        self._direct = DirectLinks(self._say_to, allowed=direct_links)
+        # Made anew at each start and told to agents in Welcome: nothing on any disk can sign a ticket.
+        key = Ed25519PrivateKey.generate()
+        self._direct = DirectLinks(self._say_to, key, allowed=direct_links)
+        self._peers = Peers(key, allowed=direct_links)
         self._sessions.subscribe(self._on_fleet_event)
         self._bulk_links: dict[str, set[ServerConnection]] = {}
         self._server: Server | None = None
@@ -166,6 +179,7 @@ class Hub:
         if session is None or session.data is None:
             raise StageLoadFailed("gone", "it is not connected; switch it on or plan without it.", device_id)
         request = msgspec.structs.replace(request, direct=self._direct.allowed)
+        request = msgspec.structs.replace(request, signature=self._sign(request.library_digest))
         now = asyncio.get_running_loop().time
         load = session.begin_load(request, on_progress, now())
         self._sessions.say(session, request)
@@ -201,6 +215,10 @@ class Hub:
             self._sessions.lose(session, message, close_code, code)
         for link in self._bulk_links.get(device_id, set()):
             self._sessions.close(link, close_code, close_reason(code, message))
+
+    def keep(self, device_id: str, ranges: Sequence[LayerRange]) -> None:
+        """Tell a PC which layers live plans count on being in its store."""
+        self._say_to(device_id, Keep(list(ranges)))
 
     # Routing
 
@@ -284,6 +302,7 @@ class Hub:
         loop = asyncio.get_running_loop()
         session = Session(record, link, hello, time.time(), loop.time())
         self._sessions.add(session)
+        self._peers.joined(session.device_id, session.control.remote_address[0], hello.held_sha256)
         try:
             post(link, encode_message(self._welcome(session, mark)))
             while True:
@@ -295,6 +314,8 @@ class Hub:
             raise
         finally:
             self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
+            if self._sessions.find(session.device_id) is None:
+                self._peers.left(session.device_id)
 
     async def _serve_data(self, link: ServerConnection, record: DeviceRecord) -> None:
         session = self._sessions.find(record.device_id)
@@ -348,7 +369,7 @@ class Hub:
         links = self._bulk_links.setdefault(record.device_id, set())
         links.add(link)
         try:
-            await self._bulk(link)
+            await serve_files(link, self._files, on_other=lambda frame: self._peers.answer(record.device_id, frame))
         finally:
             links.discard(link)
             if not links:
@@ -373,13 +394,10 @@ class Hub:
             session.heartbeat = message
         elif isinstance(message, Goodbye):
             self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
-        elif isinstance(message, MarkKept):
-            if self._clones is not None:
-                self._clones.confirm(session.record.device_id, message.mark)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
-        elif isinstance(message, DirectState):
-            self._direct.state(session.device_id, message)
+        elif isinstance(message, MarkKept | Holding | DirectState):
+            self._take_note(session.device_id, message)
         elif session.take_answer(message, now_s):
             if isinstance(message, StageReady):
                 self._direct.ready(session.device_id, message, session.control.remote_address[0])
@@ -387,6 +405,14 @@ class Hub:
             self._sessions.emit(
                 StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message)
             )
+
+    def _take_note(self, device_id: str, message: MarkKept | Holding | DirectState) -> None:
+        if isinstance(message, Holding):
+            self._peers.changed(device_id, message)
+        elif isinstance(message, DirectState):
+            self._direct.state(device_id, message)
+        elif self._clones is not None:
+            self._clones.confirm(DeviceId(device_id), message.mark)
 
 
 def _check_path(link: ServerConnection, request: Request) -> Response | None:

@@ -22,6 +22,7 @@ import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from agent.link.authorities import Endorsement, write_authorities
@@ -44,6 +45,7 @@ from console.registry.certificates import (
     make_device,
     make_root,
     make_server,
+    make_signer,
 )
 from console.registry.errors import RegistryUnreadable
 from console.registry.roots import Fleet, Roots
@@ -214,6 +216,10 @@ class Authority:
     def issue_api(self, public: ec.EllipticCurvePublicKey, names: Sequence[x509.GeneralName]) -> x509.Certificate:
         """Sign a certificate for the HTTP API under the names and addresses its clients dial."""
         return make_api(self._roots.issuer, public, names, self._now())
+
+    def issue_signer(self, public: Ed25519PublicKey) -> x509.Certificate:
+        """Sign a certificate for a key that signs libraries."""
+        return make_signer(self._roots.issuer, public, self._now())
 
     def server_context(self) -> ssl.SSLContext:
         """TLS for the agents' port: TLS 1.3 only, our own authorities only. Later changes are taken over by it.

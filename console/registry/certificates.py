@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from agent.link.identity import FLEET_ID, DeviceId, device_hostname, device_uri, server_hostname
@@ -49,6 +50,8 @@ class _Validity:
     backdated: timedelta
     life: timedelta
 
+
+_PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
 
 _ROOT = _Validity(SERVER_BACKDATED, ROOT_LIFE)
 _SERVER = _Validity(SERVER_BACKDATED, SERVER_LIFE)
@@ -97,6 +100,15 @@ def make_api(
     )
 
 
+def make_signer(issuer: Issuer, public: Ed25519PublicKey, now_s: float) -> x509.Certificate:
+    """Sign the certificate of a key that signs libraries; it proves nobody on any link."""
+    return (
+        _leaf(issuer, public, f"libraries of {issuer.fleet_id}", now_s, _SERVER)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=True)
+        .sign(issuer.key, hashes.SHA256())
+    )
+
+
 def make_device(
     issuer: Issuer, public: ec.EllipticCurvePublicKey, device_id: DeviceId, now_s: float
 ) -> x509.Certificate:
@@ -120,7 +132,7 @@ def make_device(
 
 
 def _leaf(
-    issuer: Issuer, public: ec.EllipticCurvePublicKey, common_name: str, now_s: float, validity: _Validity
+    issuer: Issuer, public: _PublicKey, common_name: str, now_s: float, validity: _Validity
 ) -> x509.CertificateBuilder:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     issuer_identifier = issuer.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -135,7 +147,7 @@ def _leaf(
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey, now_s: float, validity: _Validity
+    subject: x509.Name, issuer: x509.Name, public: _PublicKey, now_s: float, validity: _Validity
 ) -> x509.CertificateBuilder:
     now = datetime.fromtimestamp(now_s, UTC)
     return (

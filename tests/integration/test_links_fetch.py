@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,12 +13,14 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
+from agent.link.bulk import Find, serve_files
 from agent.link.channel import link_error
 from agent.link.closing import FrameRefused, LinkCut, NotApproved
-from agent.link.fetch import FetchCut, FetchDamaged, Fetcher, NotServed
+from agent.link.fetch import Fetcher
 from agent.link.frames import Fetch, Frame, FrameType, decode, encode
 from agent.link.messages import BULK_PATH
 from agent.link.store import Store, StoreFull
+from agent.link.transfer import FetchCut, FetchDamaged, NotServed
 from agent.stage.types import Nack
 from console.fleet.distribution import Distribution
 from console.fleet.errors import LibraryNotServed
@@ -83,8 +86,10 @@ async def test_only_the_missing_units_of_the_range_are_fetched(fleet: Fleet, lib
     assert store.has(manifest.unit("head").bin.sha256)
 
 
-async def test_a_cut_fetch_continues_where_it_ended(fleet: Fleet, library: tuple[Manifest, str]) -> None:
-    async def two_chunks(link: ServerConnection) -> None:
+async def test_a_cut_fetch_continues_where_it_ended(
+    fleet: Fleet, library: tuple[Manifest, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def two_chunks(link: ServerConnection, find: Find, **options: Any) -> None:
         """Serve two chunks and cut: most cuts fall into the middle of a file."""
         send, sent = link.send, 0
 
@@ -96,10 +101,10 @@ async def test_a_cut_fetch_continues_where_it_ended(fleet: Fleet, library: tuple
                 await link.close(1001)
 
         link.send = send_two  # type: ignore[assignment,method-assign]  # the test's own cut
-        await fleet.distribution.serve(link)
+        await serve_files(link, find, **options)
 
     manifest, digest = library
-    fleet.hub._bulk = two_chunks
+    monkeypatch.setattr("console.fleet.hub.serve_files", two_chunks)
     bulk, seen = Bulk(fleet), list[int]()
     fetcher, _ = make_fetcher(fleet, bulk)
     _, folder = await fetcher.fetch_range(digest, 1, 3, "s", lambda done, total: seen.append(done))
@@ -132,7 +137,7 @@ async def test_a_damaged_file_is_fetched_once_more_then_given_up(fleet: Fleet, l
     assert (folder / manifest.layer(1).bin.path).read_bytes() == good
 
 
-@pytest.mark.expected_logs("console.fleet.distribution", "shorter than its manifest")
+@pytest.mark.expected_logs("agent.link.bulk", "shorter than its manifest")
 async def test_a_file_that_shrank_on_the_console_is_named_damaged(fleet: Fleet, library: tuple[Manifest, str]) -> None:
     manifest, digest = library
     path = fleet.folder / "library" / manifest.layer(1).bin.path
@@ -177,15 +182,17 @@ async def test_a_disk_without_room_is_said_before_fetching(
         await make_fetcher(fleet, Bulk(fleet))[0].fetch_range(library[1], 0, 1, "s")
 
 
-async def test_a_console_that_sends_another_piece_is_not_believed(tmp_path: Path) -> None:
-    async def bulk(link: ServerConnection) -> None:
+async def test_a_console_that_sends_another_piece_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def bulk(link: ServerConnection, find: Find, **options: Any) -> None:
         async for message in link:
             assert isinstance(message, bytes)
             await link.send(encode(Frame(FrameType.CHUNK, 0, 0, 99, 0, 0, b"", np.zeros(10, np.uint8))))
 
     async with running_fleet(tmp_path) as fleet:
-        fleet.hub._bulk = bulk
-        with pytest.raises(FetchCut, match="another piece"):
+        monkeypatch.setattr("console.fleet.hub.serve_files", bulk)
+        with pytest.raises(FetchCut, match="Another piece"):
             await make_fetcher(fleet, Bulk(fleet))[0].fetch_range("a" * 64, 0, 1, "s")
 
 

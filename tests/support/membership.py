@@ -31,7 +31,6 @@ from console.registry.models import DeviceRow
 from console.registry.records import DeviceRecord
 from console.registry.registry import Registry
 from tests.support.enrolment import enrol_pc
-from tests.support.fleet import no_enrolment
 
 KEYS = Keystore.files_only("test")
 
@@ -121,7 +120,7 @@ async def open_office(
         hub = Hub(
             lambda certificate: authorise(registry, authority.fleet_id, certificate),
             enrol=EnrolHandler(Admission(registry, authority, poll_s=0.02, expel=expel)).handle,
-            bulk=no_enrolment,
+            files=lambda sha256: None,
             clones=CloneWatch(registry, pong_wait_s=pong_wait_s),
         )
         office = Office(folder, registry, authority, hub)

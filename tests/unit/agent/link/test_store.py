@@ -122,7 +122,7 @@ def test_a_missing_file_cannot_be_materialised(store: Store, tmp_path: Path) -> 
 
 def test_a_full_disk_is_said_before_and_during(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreFull, match="free some space"):
-        store.require_room(1 << 60)
+        store.make_room(1 << 60)
     with store.open_part("0" * 64) as part:
 
         class Full:

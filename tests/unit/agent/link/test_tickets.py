@@ -18,12 +18,12 @@ TICKET = RouteTicket(PipelineId(3), Epoch(7), 1, "ann", "bob", NOW_S + LIFE_S)
 
 def code_of(data: bytes, public: bytes = PUBLIC, now_s: float = NOW_S) -> str:
     with pytest.raises(TicketRefused) as refused:
-        unseal(data, public, now_s)
+        unseal(data, public, now_s, RouteTicket)
     return refused.value.code
 
 
 def test_a_sealed_ticket_opens() -> None:
-    assert unseal(seal(TICKET, KEY), PUBLIC, NOW_S) == TICKET
+    assert unseal(seal(TICKET, KEY), PUBLIC, NOW_S, RouteTicket) == TICKET
 
 
 def test_a_ticket_of_another_console_is_refused() -> None:

@@ -1,0 +1,32 @@
+"""How fast model files may travel to and from this PC, and when. Pure: times come in as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Pace:
+    """At most `bytes_per_s` in the hours from `first_hour` until `last_hour` (local time), as fast as it goes outside.
+
+    Equal hours mean: always; 0 bytes a second mean: no limit. Hours may pass midnight (22 until 6).
+    """
+
+    def __init__(self, bytes_per_s: float, first_hour: int, last_hour: int, hour: Callable[[], float]) -> None:
+        """`hour` returns the local time in hours since midnight."""
+        self._bytes_per_s = bytes_per_s
+        self._hours = (first_hour, last_hour)
+        self._hour = hour
+        self._free_at_s = 0.0
+
+    def wait_s(self, size_bytes: int, now_s: float) -> float:
+        """Count `size_bytes` and return how long to wait before going on."""
+        if not self._bytes_per_s or not self._applies():
+            return 0.0
+        self._free_at_s = max(self._free_at_s, now_s) + size_bytes / self._bytes_per_s
+        return self._free_at_s - now_s
+
+    def _applies(self) -> bool:
+        (first, last), hour = self._hours, self._hour()
+        if first == last:
+            return True
+        return first <= hour < last if first < last else hour >= first or hour < last
