@@ -50,6 +50,11 @@ class Costs(NamedTuple):
         """Predict all stages one after the other."""
         return sum(stage.ms(rows, extra) for stage in self.stages)
 
+    def strain(self, rows: int, extra: int, total_ms: float) -> float:
+        """Say how many times the predicted time `extra` tokens took in a step that took all stages `total_ms`."""
+        predicted_ms = extra * sum(stage.token_ms for stage in self.stages)
+        return max(0.0, total_ms - self.total_ms(rows)) / predicted_ms if predicted_ms > 0 else 1.0
+
 
 class StepCosts:
     """Collects measurements of one pipeline and fits them on demand."""

@@ -27,6 +27,8 @@ UNKNOWN_CHUNK = 64
 """Beside running answers, as long as no prompt was ever measured."""
 WORTH = 0.95
 """Another number of steps must promise at least this fraction of a round: no wavering between equals."""
+STRAIN_SPAN = (0.5, 5.0)
+"""Parts of a prompt were never measured to cost less or more than so many times what the fit says."""
 REFRESH = 32
 """Measured steps until the costs are fitted again, which takes about a millisecond; less while there are few."""
 
@@ -52,7 +54,8 @@ class Load(NamedTuple):
     """What is to be paced: `decoding` streams past their prompts, on average with `drafts` drafts each.
 
     `chunk` is what an undisturbed prompt is cut into, `wait_ms` what a whole trip spends outside of inference, and
-    `current` how many steps are in flight now.
+    `current` how many steps are in flight now. `strain` is how many times what was fitted the tokens of a prompt cost
+    now: the longer a prompt already is, the more each of its next tokens has to look at.
     """
 
     decoding: int
@@ -61,6 +64,7 @@ class Load(NamedTuple):
     drafts: float = 0.0
     wait_ms: float = 0.0
     current: int = 1
+    strain: float = 1.0
 
     @property
     def most(self) -> int:
@@ -84,8 +88,8 @@ class Load(NamedTuple):
         limits = [(allowed_ms / steps - stage.ms(rows, extra), stage.token_ms) for stage in costs.stages]
         left_ms = allowed_ms - self.wait_ms - costs.total_ms(rows, extra)
         limits.append((left_ms, sum(stage.token_ms for stage in costs.stages)))
-        tokens = min((left_ms / token_ms for left_ms, token_ms in limits if token_ms > 0), default=self.chunk)
-        return max(0, min(self.chunk, int(tokens)))
+        tokens = min((left_ms / token_ms for left_ms, token_ms in limits if token_ms > 0), default=float(self.chunk))
+        return max(0, min(self.chunk, int(tokens / self.strain)))
 
     def shares(self, steps: int) -> str:
         """Say how the streams are divided."""
@@ -101,7 +105,7 @@ class Pacer:
         self._costs = StepCosts(stages)
         self._fitted = self._costs.fit()
         self._fit_at = 1
-        self._decided: tuple[int, int] | None = None
+        self._decided: tuple[int, int, float] | None = None
         self._pace = decide(self._fitted, self._load)
 
     def measured(self, step: Step, compute_us: Sequence[int], wait_ms: float) -> None:
@@ -113,14 +117,17 @@ class Pacer:
         if self._costs.measured >= self._fit_at:
             self._fit_at = self._costs.measured + min(REFRESH, self._costs.measured)
             self._fitted = self._costs.fit()
-        drafts = self._load.drafts
+        drafts, strain = self._load.drafts, self._load.strain
         if step.decodes_only:
             drafts += 0.1 * (len(step.tokens) / len(step.rows) - 1 - drafts)
-        self._load = self._load._replace(drafts=drafts, wait_ms=wait_ms)
+        elif (extra := len(step.tokens) - len(step.rows)) >= LEAST_CHUNK // 2:
+            strain += 0.3 * (self._fitted.strain(len(step.rows), extra, sum(compute_us) / 1000) - strain)
+            strain = min(max(strain, STRAIN_SPAN[0]), STRAIN_SPAN[1])
+        self._load = self._load._replace(drafts=drafts, wait_ms=wait_ms, strain=strain)
 
     def pace(self, decoding: int) -> Pace:
         """Decide for `decoding` streams that are past their prompts; the answer is kept until something changes."""
-        asked = (decoding, self._fit_at)
+        asked = (decoding, self._fit_at, round(self._load.strain, 1))
         if asked != self._decided:
             self._decided = asked
             self._load = self._load._replace(decoding=decoding, current=self._pace.steps)

@@ -63,6 +63,14 @@ def test_one_hiccup_does_not_move_the_fit() -> None:
     assert costs.fit().stages[0] == pytest.approx(truth[0])
 
 
+def test_strain_is_how_much_longer_a_part_of_a_prompt_took_than_fitted() -> None:
+    costs = make_costs((10, 2, 1), (5, 1, 1))
+    assert costs.strain(2, 10, costs.total_ms(2, 10)) == pytest.approx(1)
+    assert costs.strain(2, 10, costs.total_ms(2, 25)) == pytest.approx(2.5)
+    assert costs.strain(2, 10, 1.0) == 0
+    assert make_costs((10, 2, 0)).strain(2, 10, 50) == 1
+
+
 def test_what_never_varied_is_not_known() -> None:
     assert not measure(StepCosts(1), [StageCost(10, 2, 1)], [(2, 0), (2, 60)]).knows_rows
     assert not measure(StepCosts(1), [StageCost(10, 2, 1)], [(2, 0), (4, 0)]).knows_tokens
@@ -122,18 +130,22 @@ def test_the_pacer_learns_from_the_steps_that_come_back() -> None:
 class Clockwork:
     """Stages that take what a cost says on a clock of their own, first in, first out, with links between them."""
 
-    def __init__(self, scheduler: Scheduler, stages: Sequence[StageCost], link_ms: float = 0.5) -> None:
-        self.scheduler, self.stages, self.link_ms = scheduler, stages, link_ms
+    def __init__(self, scheduler: Scheduler, stages: Sequence[StageCost], link_ms: float, slope: int) -> None:
+        self.scheduler, self.stages, self.link_ms, self.slope = scheduler, stages, link_ms, slope
         self.now_ms = 0.0
         self.free_ms = [0.0] * len(stages)
         self.coming: list[tuple[float, int, Step, list[int]]] = []
         self.arrivals: dict[StreamId, list[float]] = {}
 
+    def work(self, step: Step) -> float:
+        """The tokens beyond one a row; behind `slope` others one of a prompt costs as much again as the first one."""
+        return sum((row.count - 1) * (1 + (row.first / self.slope if self.slope else 0)) for row in step.rows)
+
     def send(self) -> None:
         while (step := self.scheduler.schedule()) is not None:
             at_ms, spent = self.now_ms, []
             for place, stage in enumerate(self.stages):
-                took_ms = stage.ms(len(step.rows), len(step.tokens) - len(step.rows)) if step.rows else 0.0
+                took_ms = stage.ms(len(step.rows), self.work(step)) if step.rows else 0.0
                 at_ms = max(at_ms + self.link_ms, self.free_ms[place]) + took_ms
                 self.free_ms[place] = at_ms
                 spent.append(round(1000 * took_ms))
@@ -162,6 +174,7 @@ class Clockwork:
         return statistics.quantiles(gaps, n=20)[-1]
 
 
+@pytest.mark.parametrize("slope", [0, 3000])
 @pytest.mark.parametrize("answers", [1, 2, 8])
 @pytest.mark.parametrize(
     ("stages", "link_ms"),
@@ -175,7 +188,7 @@ class Clockwork:
     ],
 )
 def test_a_long_prompt_neither_stalls_the_answers_nor_is_stalled_by_them(
-    stages: list[StageCost], link_ms: float, answers: int
+    stages: list[StageCost], link_ms: float, answers: int, slope: int
 ) -> None:
     scheduler = Scheduler(Limits(len(stages), 80_000, 8_000, 16))
 
@@ -185,7 +198,7 @@ def test_a_long_prompt_neither_stalls_the_answers_nor_is_stalled_by_them(
         # A key each: what one prompt left in the caches must not help the next.
         return scheduler.add([7] * prompt, 6_000, sampling=Sampling(), key=str(next(numbers)))
 
-    clockwork = Clockwork(scheduler, stages, link_ms)
+    clockwork = Clockwork(scheduler, stages, link_ms, slope)
     clockwork.until(add(40), 5)
     alone = add(2_000)
     scheduler.cancel(StreamId(1))
