@@ -26,6 +26,10 @@ from shard_export.library.graph import WANTED
 CHUNK_PLACES = 32
 """Places of the graph that takes prompts."""
 
+LARGEST = 1e4
+"""No model has keys or values near this. Every stream's scores are computed against every column, and a mask hides only
+what is far smaller than itself: one column of nonsense would show through to all."""
+
 Cache = npt.NDArray[Any]
 
 
@@ -63,8 +67,11 @@ class _Graph:
             self.inputs[WANTED][: len(wanted)] = wanted
         self.request.infer({}, share_outputs=True)
         columns = np.concatenate([pool.extend(piece.stream, piece.count) for piece in pieces])
-        for new, cache in self.new:
-            cache[0, :, columns] = new.data[0, :, :tokens].transpose(1, 0, 2)
+        fresh = [(new.data[0, :, :tokens], cache) for new, cache in self.new]
+        if not all(np.abs(values).max() <= LARGEST for values, _ in fresh):
+            raise RuntimeError("keys or values are out of range")
+        for values, cache in fresh:
+            cache[0, :, columns] = values.transpose(1, 0, 2)
         output: Floats = self.request.get_output_tensor(0).data[0]
         return output
 

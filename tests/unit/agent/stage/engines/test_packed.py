@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 
 from agent.stage.engines import Engine, load
-from agent.stage.errors import BadStep, StageLoadError
+from agent.stage.errors import BadStep, EngineFailed, StageLoadError
 from tests.support.stage import make_row, make_spec
-from tests.support.toy_library import VOCAB, toy_library
+from tests.support.toy_library import HIDDEN, VOCAB, toy_library
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,18 @@ def test_a_ring_refuses_to_go_back_to_what_it_lost_and_changes_nothing(library: 
 def test_a_lone_token_is_not_poisoned_by_idle_places(library: Path) -> None:
     engine = packed(library, streams=16)
     assert np.isfinite(engine.step([make_row()], ids(1))).all()
+
+
+@pytest.mark.parametrize("poison", [np.nan, 3e38])
+def test_what_is_no_number_stays_with_its_stream(library: Path, poison: float) -> None:
+    engine = packed(library, first=1, last=2)
+    states = np.random.default_rng(0).standard_normal((20, HIDDEN), np.float32)
+    wanted = engine.step([make_row(1, 0, 20)], states).copy()
+    engine.step([make_row(2, 0, 15)], states[:15])
+    bad = np.full((3, HIDDEN), poison, np.float32)
+    with contextlib.suppress(EngineFailed):
+        engine.step([make_row(3, 0, 3)], bad)
+    np.testing.assert_allclose(engine.step([make_row(2, 15, 5)], states[15:]), wanted[15:], atol=1e-4)
 
 
 def test_half_precision_computes_about_the_same(library: Path) -> None:
