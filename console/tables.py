@@ -202,9 +202,9 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
 def _drafts(status: SpeculationStatus) -> str:
     """Say how guessing goes, in one line."""
     if status.reason:
-        return f"Drafts from {status.source}: hardly any. {status.reason}"
+        return f"Hardly any drafts ({status.source}): {status.reason}"
     return (
-        f"Drafts from {status.source}: {status.drafts_per_round:.1f} a round, {status.acceptance:.0%} of them right, "
+        f"Drafts ({status.source}): {status.drafts_per_round:.1f} a round, {status.acceptance:.0%} of them right, "
         f"{status.tokens_per_round:.2f} tokens a round"
     )
 

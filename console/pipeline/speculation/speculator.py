@@ -107,7 +107,7 @@ class Speculator:
     def _count(self, guessing: _Guessing, stream: StreamId, ids: Sequence[int], room: int) -> int:
         kind = self._proposer.kind(stream, ids)
         if kind is None:
-            self._why = "Nothing that could be guessed from."
+            self._why = "No guess was at hand."
             return 0
         guessing.kind = kind
         share = guessing.acceptance[kind].share

@@ -16,8 +16,9 @@ from console.drafting import draft_library, make_drafts
 from console.errors import DeployRefused
 from console.libraries import LibraryShelf
 from console.pipeline.tokens import ModelTokenizer
-from console.pipeline.types import Finished, Text
+from console.pipeline.types import Finished, SpeculationStatus, Text
 from console.registry.registry import Registry
+from console.tables import status_tables
 from shard_export.library.chat import ChatCodec
 from tests.conftest import ExpectLogs
 from tests.support.byte_tokens import VOCABULARY, byte_tokenizer
@@ -115,3 +116,19 @@ async def test_a_model_is_served_from_the_library_made_for_it(tmp_path: Path, fl
     assert shelf.of_model("small", "draft").manifest.role == "draft"
     with pytest.raises(DeployRefused):
         shelf.of_model("tiny", "draft")
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (
+            SpeculationStatus("lookup", 0.625, 4.25, 3.656),
+            "Drafts (lookup): 4.2 a round, 62% of them right, 3.66 tokens a round",
+        ),
+        (SpeculationStatus(reason="Switched off."), "Hardly any drafts (none): Switched off."),
+    ],
+)
+def test_the_status_says_how_guessing_goes(status: SpeculationStatus, line: str) -> None:
+    view = wire.PipelineView("small", "ready", "", 1, wire.Probe(), request(), speculation=status)
+    shown = wire.Status("0.1.0", 0.0, "http://127.0.0.1", [], 1, 1, [view])
+    assert line in list(status_tables(shown))

@@ -180,7 +180,7 @@ def test_the_status_says_why_nothing_is_guessed() -> None:
     assert speculator.status().reason.startswith("Drafts do not pay:")
     proposer.offers = None
     play(speculator, 200, right=0)
-    assert speculator.status().reason == "Nothing that could be guessed from."
+    assert speculator.status().reason == "No guess was at hand."
     proposer.problem = "The draft model is out: it was ended by signal 9."
     assert speculator.status().reason == proposer.problem
 
