@@ -247,7 +247,7 @@ class Network:
         self._loop.close()
 
     def link(self, target_port: int, shape: Shape = NEAR) -> Link:
-        """Open a link to a port of this PC; call its methods through `tell` only."""
+        """Open a link to a port of this PC; it belongs to the network's thread."""
         link = self._run(Link.open(target_port, shape))
         self._links.append(link)
         return link
@@ -260,6 +260,16 @@ class Network:
                 link.shape = shape
 
         self.tell(change)
+
+    def stall(self) -> None:
+        """Let nothing through any link."""
+        for link in self._links:
+            self.tell(link.stall)
+
+    def heal(self) -> None:
+        """Take back what `stall` and `cut` did to any link."""
+        for link in self._links:
+            self.tell(link.heal)
 
     def tell(self, call: Callable[[], None]) -> None:
         """Run a call on the links' thread and wait for it."""

@@ -23,6 +23,11 @@ class Heard(NamedTuple):
     asked_s: float
     pieces_s: list[float]
     usage: dict[str, Any]
+    parts: list[str]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
 
     @property
     def first_s(self) -> float:
@@ -70,7 +75,7 @@ def listen(
         "ignore_eos": True,
     }
     headers = {"Authorization": f"Bearer {fleet.chat_key}"}
-    heard = Heard(time.perf_counter(), [], {})
+    heard = Heard(time.perf_counter(), [], {}, [])
     url = f"{fleet.api_url}/v1/chat/completions"
     with httpx2.stream("POST", url, json=body, headers=headers, timeout=600, trust_env=False) as response:
         assert response.status_code == 200, response.read()
@@ -80,8 +85,9 @@ def listen(
                 continue
             event = json.loads(line.removeprefix("data: "))
             assert "error" not in event, event
-            if event["choices"] and event["choices"][0]["delta"].get("content"):
+            if event["choices"] and (piece := event["choices"][0]["delta"].get("content")):
                 heard.pieces_s.append(now_s)
+                heard.parts.append(piece)
                 on_piece(len(heard.pieces_s))
             heard.usage.update(event.get("usage") or {})
     return heard

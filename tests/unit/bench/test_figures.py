@@ -17,7 +17,7 @@ def test_percentiles_are_values_that_occurred(values: list[float], share: float,
 
 
 def test_gaps_lie_between_pieces_and_the_first_one_is_no_gap() -> None:
-    heard = Heard(10.0, [10.5, 10.6, 10.9], {})
+    heard = Heard(10.0, [10.5, 10.6, 10.9], {}, [])
     found = latencies([heard])
     assert found["first_token_ms"] == {"p50": 500.0, "p95": 500.0}
     assert found["inter_token_ms"] == {"p50": pytest.approx(100.0), "p95": pytest.approx(300.0)}
