@@ -18,7 +18,7 @@ from agent.link.frames import FrameType, decode
 from agent.stage.engines import Engine, load
 from agent.stage.steps import StepRunner
 from agent.stage.types import Sampling, StepTable, StreamId
-from console.pipeline.plans import Limits
+from console.pipeline.plans import Limits, Step
 from console.pipeline.scheduler import Scheduler
 from tests.support.stage import make_spec, make_step
 from tests.support.toy_library import VOCAB, toy_library
@@ -53,20 +53,24 @@ class Pipeline:
 
     def run(self) -> None:
         while (step := self.scheduler.schedule()) is not None:
-            tensor = np.array(step.tokens, np.int64) if step.rows else None
-            data = make_step(step.rows, tensor, release=step.release, shares=step.shares)
-            for runner in self._runners:
-                data = runner.answer(data, 0.0)
-            frame = decode(data)
-            assert frame.type is FrameType.TOKENS, msgspec.msgpack.decode(frame.table)
-            for row in step.rows:
-                self.told += row.sampling is not None
-                self.reused[row.stream] = self.scheduler.reused(row.stream)
-            table = msgspec.msgpack.decode(frame.table, type=StepTable)
-            ids = [] if frame.tensor is None else frame.tensor.tolist()
-            for outcome in self.scheduler.update(step.id, ids, table.logprobs):
-                self.found[outcome.stream][0].extend(outcome.ids)
-                self.found[outcome.stream][1].extend(entry.chosen for entry in outcome.logprobs if entry)
+            self.carry(step)
+
+    def carry(self, step: Step) -> None:
+        """Take a step through all stages and its answer back."""
+        tensor = np.array(step.tokens, np.int64) if step.rows else None
+        data = make_step(step.rows, tensor, release=step.release, shares=step.shares)
+        for runner in self._runners:
+            data = runner.answer(data, 0.0)
+        frame = decode(data)
+        assert frame.type is FrameType.TOKENS, msgspec.msgpack.decode(frame.table)
+        for row in step.rows:
+            self.told += row.sampling is not None
+            self.reused[row.stream] = self.scheduler.reused(row.stream)
+        table = msgspec.msgpack.decode(frame.table, type=StepTable)
+        ids = [] if frame.tensor is None else frame.tensor.tolist()
+        for outcome in self.scheduler.update(step.id, ids, table.logprobs):
+            self.found[outcome.stream][0].extend(outcome.ids)
+            self.found[outcome.stream][1].extend(entry.chosen for entry in outcome.logprobs if entry)
 
     def close(self) -> None:
         """Leave the engines' caches empty."""
@@ -75,7 +79,7 @@ class Pipeline:
         self.run()
 
 
-@pytest.fixture(scope="module", params=["paged", "paged paged", "paged stateful", "stateful"])
+@pytest.fixture(scope="module", params=["paged", "paged paged", "paged stateful", "packed paged"])
 def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
     folder: Path = tmp_path_factory.mktemp("toy")
     toy_library(folder)
@@ -121,6 +125,22 @@ def test_warm_turns_and_a_shared_beginning_give_the_ids_of_cold_runs(engines: li
         for stream, sampling in zip(streams, ASKED, strict=True):
             check(pipeline.found[stream], cold(engines, prompt, sampling))
         prompt = [*prompt, *pipeline.found[streams[0]][0], turn]
+    pipeline.close()
+
+
+def test_a_prompt_of_one_token_starts_clean_on_every_stage_whoever_was_there_before(engines: list[Engine]) -> None:
+    expected = cold(engines, [5], ASKED[1])
+    pipeline = Pipeline(engines)
+    pipeline.ask([5], ASKED[0])
+    pipeline.run()
+    left = pipeline.ask(prompt_of(70), ASKED[1], 40)
+    step = pipeline.scheduler.schedule()
+    assert step is not None
+    pipeline.carry(step)
+    assert pipeline.scheduler.cancel(left)
+    stream = pipeline.ask([5], ASKED[1])
+    pipeline.run()
+    check(pipeline.found[stream], expected)
     pipeline.close()
 
 
