@@ -1,34 +1,34 @@
-"""A stage that is up: its child process, the steps it was fed, and how its own steps leave. Event loop only."""
+"""A stage that is up: its child process, and the frames that pass between it and the console's links. Event loop only.
+
+With a link of its own the child needs this only for orders and when that link cannot be opened.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import msgspec
 
-from agent.link.direct import Inbound
-from agent.link.frames import Frame, FrameType, Peek, encode, peek
-from agent.link.hop import Hop
-from agent.link.messages import LoadStage
+from agent.link.frames import Frame, FrameType, Peek, decode, encode, peek
+from agent.link.messages import CutDirect, DirectRoute, DirectState, FromAgent, LoadStage
 from agent.loading import Child
 from agent.stage.errors import StageGone
 from agent.stage.types import Nack
 
+log = logging.getLogger(__name__)
+
 SendFrame = Callable[[bytes], None]
+_decode_state = msgspec.msgpack.Decoder(DirectState).decode
 
 
 class LiveStage:
-    """Frames in and out of one stage. `send_frame` sends one to the console, without waiting."""
+    """Frames and orders for one stage. `send_frame` sends one to the console, without waiting."""
 
-    def __init__(self, request: LoadStage, child: Child, hop: Hop, send_frame: SendFrame) -> None:
+    def __init__(self, request: LoadStage, child: Child, send_frame: SendFrame) -> None:
         self.request = request
         self.child = child
-        self.hop = hop
-        self.inbound: Inbound | None = None
-        """The direct link from the stage before."""
-        self.taken = -1
-        """The last step this stage was fed, whichever way it came."""
         self._send_frame = send_frame
 
     def holds(self, pipeline: int, epoch: int, stage: int) -> bool:
@@ -37,13 +37,7 @@ class LiveStage:
         return (request.pipeline, request.epoch, request.stage) == (pipeline, epoch, stage)
 
     def feed(self, header: Peek, data: bytes) -> asyncio.Future[None] | None:
-        """Pass a STEP on to the child; a future: send nothing more until it is done.
-
-        A step that was sent again, because a direct link broke before it was confirmed, is dropped: ids only grow.
-        """
-        if header.step <= self.taken:
-            return None
-        self.taken = header.step
+        """Pass a STEP on to the child; a future: send nothing more until it is done."""
         try:
             if self.child.write(data):
                 return None
@@ -52,15 +46,26 @@ class LiveStage:
             return None
         return asyncio.ensure_future(self.child.writable())
 
+    def order(self, order: DirectRoute | CutDirect) -> None:
+        """Let the child open, renew or close its direct links; one that has ended has none."""
+        request = self.request
+        if isinstance(order, DirectRoute) and not self.holds(order.pipeline, order.epoch, order.stage - 1):
+            return
+        table = msgspec.msgpack.encode(order)
+        try:
+            self.child.write(
+                encode(Frame(FrameType.DIRECT, request.pipeline, request.epoch, 0, 0, request.stage, table, None))
+            )
+        except StageGone as error:
+            log.debug("An order for direct links came too late: %s", error)
 
-def forwarder(hop: Hop, send_frame: SendFrame) -> SendFrame:
-    """Return what a child's frames go to: steps to the next stage, answers to the console."""
-    now = asyncio.get_running_loop().time
+
+def forwarder(send_frame: SendFrame, say: Callable[[FromAgent], None]) -> SendFrame:
+    """Return what a child's frames go to: the console's data link, or its control link for what is said of links."""
 
     def forward(data: bytes) -> None:
-        header = peek(data)
-        if header.type is FrameType.STEP:
-            hop.send(header.step, data, now())
+        if peek(data).type is FrameType.DIRECT:
+            say(_decode_state(decode(data).table))
         else:
             send_frame(data)
 

@@ -20,7 +20,7 @@ from agent.link.store import FileDamaged, ManifestBad, Store, StoreError
 from agent.link.transfer import FetchDamaged, FetchError
 from agent.settings import AgentSettings
 from agent.stage.errors import StageLoadError
-from agent.stage.types import StageReport, StageSpec, UplinkSpec
+from agent.stage.types import DirectSpec, StageReport, StageSpec, UplinkSpec
 from shard_export.library.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -90,6 +90,7 @@ class StageLoader:
         request: LoadStage,
         folder_name: str,
         *,
+        direct: DirectSpec | None,
         on_progress: Callable[[StageProgress], None],
         on_frame: OnChildFrame,
         on_exit: OnExit,
@@ -127,7 +128,7 @@ class StageLoader:
             cache=request.cache,
             kv_bytes=request.kv_bytes,
             uplink=self._uplink(),
-            steps_by_pipe=request.direct,
+            direct=direct,
         )
         return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
 

@@ -16,14 +16,22 @@ from agent.link.authorities import read_authorities
 from agent.link.channel import Dialler
 from agent.link.closing import LinkDown, NotApproved, NotRecognised
 from agent.link.errors import EnrolmentError, LinkError
-from agent.link.identity import Identity, client_context, credentials_of, with_authorities
+from agent.link.identity import (
+    DeviceId,
+    Identity,
+    client_context,
+    credentials_of,
+    device_hostname,
+    device_uri,
+    with_authorities,
+)
 from agent.link.keystore import Keystore
 from agent.link.mark import keep_mark, read_mark
 from agent.link.messages import LoadStage
 from agent.link.pinning import learn_authorities
 from agent.link.renewal import diagnose, renew
 from agent.link.signatures import check_digest
-from agent.stage.types import UplinkSpec
+from agent.stage.types import DirectSpec, UplinkSpec
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +115,23 @@ class Membership:
                 self.dialler.use(await asyncio.to_thread(client_context, self.identity))
                 return True
         return False
+
+    def direct(
+        self, route_key: bytes, console_ahead_s: float, host: str, ports: tuple[int, int], *, listens: bool
+    ) -> DirectSpec:
+        """Say what the direct links of a stage need, with the certificate of now."""
+        identity = self.identity
+        return DirectSpec(
+            device_id=identity.device_id,
+            device_uri_prefix=device_uri(identity.fleet_id, DeviceId("")),
+            device_name_suffix=device_hostname(identity.fleet_id, DeviceId("")),
+            host=host,
+            ports=ports,
+            listens=listens,
+            route_key=route_key,
+            console_ahead_s=console_ahead_s,
+            credentials=credentials_of(identity),
+        )
 
     async def mark(self) -> str:
         """Return the mark to show at the next session."""

@@ -12,6 +12,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -20,18 +21,18 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from agent.direct import DirectSetup
 from agent.link.bulk import Holder, serve_files
 from agent.link.closing import CloseCode, close_reason
 from agent.link.errors import IdentityError, TicketRefused
 from agent.link.fetch import Fetcher
 from agent.link.frames import Frame, FrameError, FrameType, decode, encode
-from agent.link.identity import DeviceId, client_context, device_hostname, device_uri, peer_server_context
+from agent.link.identity import DeviceId, Identity, client_context, device_hostname, device_uri, peer_server_context
 from agent.link.messages import BULK_PATH, FromAgent, Holding, Welcome
 from agent.link.pace import Pace
 from agent.link.sockets import SERVER_SETTINGS, client_settings, tune
 from agent.link.store import Store
 from agent.link.tickets import FileTicket, unseal
+from agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 # Port scanners and cut handshakes are everyday noise on an open port; ours are the logs that matter.
@@ -42,6 +43,14 @@ TICKET_WAIT_S = 5.0
 DIAL_S = 3.0
 MAX_READERS = 4
 """At once; more would take the PC's uplink from its owner."""
+
+
+@dataclass(frozen=True)
+class DirectSetup:
+    """What links between PCs need and outlives a session; `identity` returns the present one, for it is renewed."""
+
+    identity: Callable[[], Identity]
+    settings: AgentSettings
 
 
 class PeerDialler:

@@ -17,21 +17,21 @@ from pathlib import Path
 import msgspec
 
 from agent.devices import find_devices, introduce, memory_budget_bytes
-from agent.direct import DirectSetup
 from agent.link.channel import Backoff
 from agent.link.closing import ConsoleNotTrusted, DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
 from agent.link.fetch import Fetcher
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
-from agent.link.messages import BULK_PATH, Hello, MarkKept
+from agent.link.messages import BULK_PATH, Hello, LoadStage, MarkKept, Welcome
 from agent.link.pace import Pace
 from agent.link.store import Store
 from agent.loading import StageLoader, StartChild
 from agent.membership import Membership
-from agent.seeding import Seeding
+from agent.seeding import DirectSetup, Seeding
 from agent.session import Session
 from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
+from agent.stage.types import DirectSpec
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class AgentService:
             uplink=self._membership.uplink,
             check=self._membership.check_signature,
         )
-        self._direct = DirectSetup(lambda: self._membership.identity, settings)
+        self._setup = DirectSetup(lambda: self._membership.identity, settings)
         self._session: Session | None = None
         self._state = AgentState("starting", os.getpid(), 0.0, device_id=identity.device_id)
 
@@ -113,7 +113,7 @@ class AgentService:
         hello = await asyncio.to_thread(self._hello, await self._membership.mark())
         async with self._stoppable() as stopped:
             opening = asyncio.create_task(
-                Session.open(self._dialler, hello, self._loader, self._on_change, self._direct)
+                Session.open(self._dialler, hello, self._loader, self._on_change, self._direct_of)
             )
             await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
@@ -140,7 +140,7 @@ class AgentService:
     def _seeding(self, session: Session) -> Seeding:
         pace = _pace(self._settings)
         return Seeding(
-            self._direct, session.welcome, session.host, self._store, self._fetcher, say=session.say, pace=pace
+            self._setup, session.welcome, session.host, self._store, self._fetcher, say=session.say, pace=pace
         )
 
     async def _keep_up(self, session: Session) -> None:
@@ -165,6 +165,14 @@ class AgentService:
         finally:
             stopped.cancel()
             await asyncio.gather(stopped, return_exceptions=True)
+
+    def _direct_of(self, request: LoadStage, welcome: Welcome, ahead_s: float, host: str) -> DirectSpec | None:
+        """Say what direct links a stage may have: none, if the console or this PC does not want any."""
+        settings = self._settings
+        if not (welcome.route_key and settings.direct_links):
+            return None
+        listens = request.direct and request.stage > 0
+        return self._membership.direct(welcome.route_key, ahead_s, host, settings.direct_ports, listens=listens)
 
     def _hello(self, mark: str) -> Hello:
         budget = memory_budget_bytes(self._settings.memory_mb)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from agent.devices import memory_free_bytes
-from agent.direct import DirectLinks, DirectSetup
 from agent.link.channel import Dialler, link_error
 from agent.link.closing import CloseCode, FrameRefused, LinkCut, LinkDown, LinkStalled, close_reason
 from agent.link.frames import FrameError
@@ -38,11 +38,16 @@ from agent.link.messages import (
 from agent.link.sockets import Unsendable, post
 from agent.loading import StageLoader
 from agent.settings import LoadedStage
+from agent.stage.types import DirectSpec
 from agent.stages import Stages
 
 log = logging.getLogger(__name__)
 
 WELCOME_WAIT_S = 10.0
+
+DirectOf = Callable[[LoadStage, Welcome, float, str], DirectSpec | None]
+"""What direct links a stage may have, given how far the console's Unix time is ahead of this PC's steady clock, and
+the address this PC talks to the console from."""
 
 _LINK_FAILURES = (ConnectionClosed, FrameError, MessageError, TimeoutError)
 
@@ -58,19 +63,16 @@ class Session:
         loader: StageLoader,
         on_change: Callable[[], None],
         *,
-        direct: DirectSetup,
+        direct: DirectOf,
     ) -> None:
         self._control = control
         self._data = data
         self._welcome = welcome
         self._broken: LinkDown | None = None
         self._loader = loader
+        ahead_s = welcome.now_s - time.monotonic()
         self._stages = Stages(
-            loader,
-            self._say,
-            self._send_frame,
-            on_change,
-            lambda find: DirectLinks(direct, welcome, self.host, find, self._say),
+            loader, self._say, self._send_frame, on_change, lambda request: direct(request, welcome, ahead_s, self.host)
         )
 
     @classmethod
@@ -80,7 +82,7 @@ class Session:
         hello: Hello,
         loader: StageLoader,
         on_change: Callable[[], None],
-        direct: DirectSetup,
+        direct: DirectOf,
     ) -> Session:
         """Dial both links and introduce this PC. Raises LinkDown; nothing stays open then."""
         control = await dialler.dial(CONTROL_PATH)

@@ -9,14 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from agent.direct import DirectLinks
 from agent.link.frames import FrameMalformed, FrameType, peek
-from agent.link.hop import Hop
 from agent.link.messages import CutDirect, DirectRoute, FromAgent, LoadStage, StageFailed, StageReady
 from agent.live import LiveStage, SendFrame, forwarder, nack_for
 from agent.loading import StageLoader
 from agent.settings import LoadedStage
 from agent.stage.errors import StageError, StageLoadError
+from agent.stage.types import DirectSpec
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +29,9 @@ class Stages:
         say: Callable[[FromAgent], None],
         send_frame: SendFrame,
         on_change: Callable[[], None],
-        direct: Callable[[Callable[[int], LiveStage | None]], DirectLinks],
+        direct: Callable[[LoadStage], DirectSpec | None],
     ) -> None:
-        """`direct` makes the session's direct links, given how to find a live stage."""
+        """`direct` says what direct links a stage may have."""
         self._loader = loader
         self._say = say
         self._send_frame = send_frame
@@ -41,7 +40,7 @@ class Stages:
         self._unfinished: set[asyncio.Task[None]] = set()
         """Also those whose stage has ended and that only clean up."""
         self._live: dict[int, LiveStage] = {}
-        self._direct = direct(self._live.get)
+        self._direct = direct
 
     def loaded(self) -> list[LoadedStage]:
         """List the stages that are ready."""
@@ -73,17 +72,15 @@ class Stages:
 
     def route(self, message: DirectRoute | CutDirect) -> None:
         """Open, renew or close direct links."""
-        if isinstance(message, CutDirect):
-            self._direct.cut(message)
-        else:
-            self._direct.set_route(message)
+        live = self._live.get(message.pipeline)
+        if live is not None:
+            live.order(message)
 
     async def close(self) -> None:
         """End every stage and wait for the children."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._unfinished, return_exceptions=True)
-        await self._direct.close()
 
     def take(self, data: bytes) -> asyncio.Future[None] | None:
         """Pass a relayed STEP on to its stage; a future: nothing more, please, until it is done.
@@ -97,17 +94,12 @@ class Stages:
         if live is None or not live.holds(header.pipeline, header.epoch, header.stage):
             self._send_frame(nack_for(header, "stale", "This PC does not hold the stage in this plan epoch."))
             return None
-        full = live.feed(header, data)
-        if live.inbound is not None:
-            # The sender waits for the relay to run dry before it changes to the direct link.
-            live.inbound.confirm(live.taken)
-        return full
+        return live.feed(header, data)
 
     async def _live_of(self, request: LoadStage, before: asyncio.Task[None] | None) -> None:
         """A stage's whole life: wait for its predecessor's end, load, serve until the child ends or is unloaded."""
         task = asyncio.current_task()
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        hop = Hop(self._send_frame)
         live: LiveStage | None = None
         folder_name = self._loader.folder_name(request)
         try:
@@ -117,13 +109,13 @@ class Stages:
             child = await self._loader.load(
                 request,
                 folder_name,
+                direct=self._direct(request),
                 on_progress=self._say,
-                on_frame=forwarder(hop, self._send_frame),
+                on_frame=forwarder(self._send_frame, self._say),
                 on_exit=lambda cause: None if ended.done() else ended.set_result(cause),
             )
-            live = self._live[request.pipeline] = LiveStage(request, child, hop, self._send_frame)
-            addresses = await self._direct.listen(request)
-            self._say(StageReady(request.pipeline, request.epoch, request.stage, child.report, addresses))
+            live = self._live[request.pipeline] = LiveStage(request, child, self._send_frame)
+            self._say(StageReady(request.pipeline, request.epoch, request.stage, child.report))
             self._on_change()
             self._fail(request, "died", await ended)
         except StageLoadError as error:
@@ -137,7 +129,6 @@ class Stages:
             if live is not None:
                 if self._live.get(request.pipeline) is live:
                     del self._live[request.pipeline]
-                self._direct.release(live)
                 await live.child.close()
             if self._tasks.get(request.pipeline) is task:
                 del self._tasks[request.pipeline]

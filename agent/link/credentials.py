@@ -17,6 +17,21 @@ def client_tls(credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
+def peer_tls(credentials: Credentials) -> ssl.SSLContext:
+    """TLS for peers of this fleet that dial this PC: both sides verified. Reads files. Raises OSError.
+
+    Which device dials is not checked here: compare its certificate's URI with the route ticket.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
+    context.num_tickets = 0  # a resumed session would outlive a certificate
+    context.load_verify_locations(cadata=credentials.authorities_pem.decode("ascii"))
+    show(credentials, context)
+    return context
+
+
 def trusting_context(authorities_pem: bytes) -> ssl.SSLContext:
     """TLS 1.3 that trusts only the fleet's own authorities and shows no certificate of its own."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # CERT_REQUIRED and check_hostname are its defaults

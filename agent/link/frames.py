@@ -28,6 +28,7 @@ bytes, CRC."""
 
 _UNSEALED = struct.Struct(HEADER.format.removesuffix("I"))
 _CRC = struct.Struct("<I")
+_KIND_AND_STEP = struct.Struct("<5xB10xQ")
 
 MAGIC = b"FLW1"
 VERSION = 1
@@ -76,6 +77,8 @@ class FrameType(enum.IntEnum):
     """Agent -> console on a bulk link: the table is a Locate."""
     HOLDERS = 10
     """The answer to LOCATE: the table is a Holders."""
+    DIRECT = 11
+    """Agent <-> child: the table is a DirectRoute or CutDirect, or a DirectState back."""
 
 
 class DType(enum.IntEnum):
@@ -167,6 +170,12 @@ def peek(data: bytes | memoryview) -> Peek:
     fields = _unpack(data)
     _check_length(len(data), _size(fields))
     return Peek(_frame_type(fields[2]), *fields[5:10])
+
+
+def kind_and_step(data: bytes | memoryview) -> tuple[int, int]:
+    """Read type and step of a frame that was checked or made here."""
+    kind, step = _KIND_AND_STEP.unpack_from(data)
+    return kind, step
 
 
 def decode(data: bytes | memoryview) -> Frame:

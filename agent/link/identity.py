@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from agent.link.authorities import read_authorities
 from agent.link.binding import Binding, this_pc
-from agent.link.credentials import show, trusting_context
+from agent.link.credentials import peer_tls, show, trusting_context
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.keystore import Keystore, Passphrase, Protection, ensure_private_folder, write_private
 from agent.stage.types import Credentials
@@ -347,19 +347,11 @@ def credentials_of(identity: Identity) -> Credentials:
 
 
 def peer_server_context(identity: Identity) -> ssl.SSLContext:
-    """TLS for agents that dial this one: TLS 1.3, both sides verified, only the fleet's own authorities.
-
-    Which device dials is not checked here: compare its certificate's URI with the route ticket. Raises
-    IdentityUnreadable. Reads files, like `client_context`, whose context the dialling agent uses.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
-    context.num_tickets = 0  # a resumed session would outlive a certificate
-    context.load_verify_locations(cadata=identity.authorities_pem.decode("ascii"))
-    _show(identity, context)
-    return context
+    """TLS for PCs that dial this one: see `peer_tls`. Raises IdentityUnreadable. Reads files."""
+    try:
+        return peer_tls(credentials_of(identity))
+    except OSError:
+        raise IdentityUnreadable(f"Key and certificate in {identity.folder} do not open; {_AGAIN}.") from None
 
 
 def _show(identity: Identity, context: ssl.SSLContext) -> None:

@@ -179,8 +179,6 @@ class StageReady(msgspec.Struct, frozen=True, tag=True):
     epoch: Epoch
     stage: int
     report: StageReport
-    addresses: list[str] = []
-    """Where this PC listens for the stage before it (`host:port`); empty: nowhere, use the relay."""
 
 
 class StageFailed(msgspec.Struct, frozen=True, tag=True):

@@ -15,25 +15,28 @@ import threading
 READ_BYTES = 16 * 1024
 """What one TLS record holds."""
 SEND_WAIT_S = 10.0
-"""A peer that takes nothing for so long is gone."""
+"""A peer that takes nothing for so long is gone, unless the caller says otherwise."""
 
 
 class Wire:
-    """A connected TLS socket. `send` and `receive` may be called by two threads at once, `close` by any."""
+    """A connected TLS socket. One thread may `send` while another is in `receive`; `end` is for any."""
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
+    def __init__(self, sock: ssl.SSLSocket, send_wait_s: float = SEND_WAIT_S) -> None:
         sock.setblocking(False)
         self._sock = sock
+        self._send_wait_s = send_wait_s
         self._lock = threading.Lock()
 
     @classmethod
-    def dial(cls, address: str, tls: ssl.SSLContext, server_hostname: str, timeout_s: float) -> Wire:
+    def dial(
+        cls, address: str, tls: ssl.SSLContext, server_hostname: str, timeout_s: float, send_wait_s: float = SEND_WAIT_S
+    ) -> Wire:
         """Connect to `host:port`. Raises OSError (TimeoutError and ssl.SSLError are some) or ValueError."""
         host, _, port = address.rpartition(":")
         raw = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
         try:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return cls(tls.wrap_socket(raw, server_hostname=server_hostname))
+            return cls(tls.wrap_socket(raw, server_hostname=server_hostname), send_wait_s)
         except BaseException:
             raw.close()
             raise
@@ -57,7 +60,7 @@ class Wire:
         while view:
             if sent := self.send_now(view):
                 view = view[sent:]
-            elif not self._wait(write=True, timeout_s=SEND_WAIT_S):
+            elif not self._wait(write=True, timeout_s=self._send_wait_s):
                 raise TimeoutError("The other side takes nothing any more.")
 
     def receive(self, timeout_s: float | None = None) -> bytes:
@@ -71,10 +74,15 @@ class Wire:
             if not self._wait(write=False, timeout_s=timeout_s):
                 raise TimeoutError("Nothing came in time.")
 
-    def close(self) -> None:
-        """End the link; whoever waits in `receive` sees its end."""
+    def end(self) -> None:
+        """Cut the link; whoever waits in `receive` sees its end and closes."""
         with contextlib.suppress(OSError):  # the other side was first
-            self._sock.shutdown(socket.SHUT_RDWR)
+            # Not SSLSocket's own: it forgets the TLS state, and a waiting reader would get bare bytes.
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the link and free the socket: for the reading thread, or when none reads."""
+        self.end()
         self._sock.close()
 
     def _wait(self, *, write: bool, timeout_s: float | None) -> bool:

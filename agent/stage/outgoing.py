@@ -32,7 +32,7 @@ class Outgoing:
     def __init__(self, sink: Sink, broken: Callable[[str], None], cores: Collection[int] = ()) -> None:
         """`broken` hears, on the sending thread, why the link takes nothing more. That thread runs on `cores`."""
         self._sink, self._broken = sink, broken
-        self._waiting: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[memoryview | None] = queue.SimpleQueue()
         self._unsent = 0
         self._lock = threading.Lock()
         threading.Thread(target=self._drain, args=(cores,), name="sender", daemon=True).start()
@@ -48,11 +48,15 @@ class Outgoing:
             self._unsent += 1
         self._waiting.put(rest)
 
+    def close(self) -> None:
+        """End the second thread, after what waits; a broken link has ended it already. Send nothing more."""
+        self._waiting.put(None)
+
     def _drain(self, cores: Collection[int]) -> None:
         affinity.pin_this_thread(cores)
         try:
-            while True:
-                self._sink.send(self._waiting.get())
+            while (rest := self._waiting.get()) is not None:
+                self._sink.send(rest)
                 with self._lock:
                     self._unsent -= 1
         except OSError as error:

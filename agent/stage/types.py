@@ -155,6 +155,24 @@ class UplinkSpec(msgspec.Struct, frozen=True):
     credentials: Credentials
 
 
+class DirectSpec(msgspec.Struct, frozen=True):
+    """What direct links of a stage need. It listens on `host`, on the first free port of the range, if `listens`.
+
+    `console_ahead_s` is the console's Unix time minus this PC's steady clock; `route_key` checks its tickets. A
+    device's certificate has the URI prefix + id and the host name id + suffix.
+    """
+
+    device_id: str
+    device_uri_prefix: str
+    device_name_suffix: str
+    host: str
+    ports: tuple[int, int]
+    listens: bool
+    route_key: bytes
+    console_ahead_s: float
+    credentials: Credentials
+
+
 class StageSpec(msgspec.Struct, frozen=True):
     """What a child process must load. `folder` holds the library layout of the units it needs, plus manifest.json.
 
@@ -163,7 +181,7 @@ class StageSpec(msgspec.Struct, frozen=True):
     `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned). `window_tokens` makes the
     `packed` engine keep a stream's first positions and so many of its last ones in all (0: all of them).
     `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned). With an `uplink` the stage
-    speaks with the console itself, but for the steps it sends on where `steps_by_pipe` leaves their way to the agent.
+    speaks with the console itself, and with `direct` it may with the stages beside it.
     """
 
     folder: str
@@ -183,7 +201,7 @@ class StageSpec(msgspec.Struct, frozen=True):
     kv_bytes: int = 0
     window_tokens: int = 0
     uplink: UplinkSpec | None = None
-    steps_by_pipe: bool = False
+    direct: DirectSpec | None = None
 
 
 class StageReport(msgspec.Struct, frozen=True):
@@ -210,6 +228,8 @@ class StageReport(msgspec.Struct, frozen=True):
     kv_bytes: int = 0
     reason: str = ""
     refused: dict[EngineName, str] = {}
+    addresses: list[str] = []
+    """Where the stage listens for the one before it (`host:port`); empty: nowhere, use the relay."""
 
     @property
     def engine_note(self) -> str:

@@ -2,8 +2,9 @@
 
 The main thread owns the engine; a reader thread feeds it, and ends the process at once when stdin closes, even in
 the middle of inference. A stage with a link of its own to the console (see uplink) is fed by a second reader and
-answers there. Nothing but frames ever reaches the real stdout. Exit codes: 0 stdin closed, 2 the parent sent garbage,
-3 the stage could not be loaded (a NACK says why), 4 the stage's own link broke.
+answers there; one with direct links also by its inlet, and its steps leave by its outlet. Nothing but frames ever
+reaches the real stdout. Exit codes: 0 stdin closed, 2 the parent sent garbage, 3 the stage could not be loaded (a NACK
+says why), 4 the stage's own link broke.
 """
 
 from __future__ import annotations
@@ -11,18 +12,23 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
-from agent.link.frames import FrameError, FrameType
+import msgspec
+
+from agent.link.frames import FrameError, FrameType, decode, kind_and_step
+from agent.link.messages import CutDirect, DirectRoute
 from agent.stage import affinity
 from agent.stage.errors import StageLoadError
+from agent.stage.inlet import Inlet
+from agent.stage.intake import Intake, TooManySteps
 from agent.stage.outgoing import Outgoing
+from agent.stage.outlet import Outlet
 from agent.stage.pipes import PipeClosed, read_frame, read_spec, widen, write_all
 from agent.stage.types import StageSpec
 from agent.stage.uplink import Uplink
@@ -30,10 +36,26 @@ from agent.stage.uplink import Uplink
 EXIT_CLOSED, EXIT_GARBAGE, EXIT_LOAD, EXIT_LINK = 0, 2, 3, 4
 _PR_SET_PDEATHSIG = 1
 _STDIN = 0
-_TYPE_AT = 5
-"""Where a frame's header says what it is."""
+_decode_order = msgspec.msgpack.Decoder(DirectRoute | CutDirect).decode
 
-Inbox = queue.SimpleQueue[tuple[bytes | memoryview, float]]
+
+@dataclass(frozen=True)
+class Links:
+    """What a stage is fed by and what it sends with; `cores` are for every thread that does not compute."""
+
+    intake: Intake
+    outlet: Outlet
+    inlet: Inlet | None
+    cores: set[int]
+
+    def order(self, order: DirectRoute | CutDirect) -> None:
+        """Do what the console wants of the direct links."""
+        if isinstance(order, DirectRoute):
+            self.outlet.direct(order)
+            return
+        self.outlet.direct(None)
+        if self.inlet is not None:
+            self.inlet.cut()
 
 
 def main() -> int:
@@ -49,16 +71,19 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_GARBAGE
-    inbox: Inbox = queue.SimpleQueue()
+    intake = Intake(drops_repeats=spec.direct is not None)
+    outlet = Outlet(spec, lambda data: write_all(out, data))
+    inlet = Inlet(spec, spec.direct, intake) if spec.direct is not None and spec.direct.listens else None
     beside = affinity.other_cores(spec.cores)
-    threading.Thread(target=_read, args=(inbox, beside), name="reader", daemon=True).start()
+    links = Links(intake, outlet, inlet, beside)
+    threading.Thread(target=_read, args=(links,), name="reader", daemon=True).start()
     affinity.pin_this_thread(spec.cores)
     with contextlib.suppress(PipeClosed):
-        return _serve(spec, inbox, out, beside)
+        return _serve(spec, links, out)
     return EXIT_CLOSED
 
 
-def _serve(spec: StageSpec, inbox: Inbox, out: int, beside: set[int]) -> int:
+def _serve(spec: StageSpec, links: Links, out: int) -> int:
     # Imported on the pinned thread: the runtime's threads inherit the affinity of the thread that loads it.
     from agent.stage import steps
     from agent.stage.engines import load_selected
@@ -70,45 +95,40 @@ def _serve(spec: StageSpec, inbox: Inbox, out: int, beside: set[int]) -> int:
     except StageLoadError as error:
         write_all(out, steps.nack_frame(spec.stage, error.code, str(error), (spec.pipeline, spec.epoch, 0, 0)))
         return EXIT_LOAD
-    send = _way_out(spec, inbox, out, beside)
-    write_all(out, steps.report_frame(spec, report))
-    runner = steps.StepRunner(spec, engine)
+    addresses = _open_links(spec, links)
+    write_all(out, steps.report_frame(spec, msgspec.structs.replace(report, addresses=addresses)))
+    runner, get, send = steps.StepRunner(spec, engine), links.intake.get, links.outlet.send
     while True:
-        data, arrived_s = inbox.get()
-        send(runner.answer(data, arrived_s))
-
-
-def _way_out(spec: StageSpec, inbox: Inbox, out: int, beside: set[int]) -> Callable[[bytes], None]:
-    """Open the stage's own link, if it may have one, and return what sends a frame."""
-    uplink = Uplink.open(spec)
-
-    def by_pipe(data: bytes) -> None:
-        write_all(out, data)
-
-    if uplink is None:
-        return by_pipe
-    threading.Thread(target=_read_link, args=(uplink, inbox, beside), name="link reader", daemon=True).start()
-    by_link = Outgoing(uplink.wire, _end_by_link, beside).send
-
-    def by_either(data: bytes) -> None:
-        if spec.steps_by_pipe and data[_TYPE_AT] == FrameType.STEP:
-            by_pipe(data)
-            return
+        data, arrived_s = get()
         try:
-            by_link(data)
+            send(runner.answer(data, arrived_s))
         except OSError as error:
             _end_by_link(str(error))
 
-    return by_either
 
-
-def _read_link(uplink: Uplink, inbox: Inbox, cores: set[int]) -> None:
-    """Feed the inbox until the link ends, then end the process: the console counts the stage as lost."""
-    affinity.pin_this_thread(cores)
-    now = time.perf_counter
+def _open_links(spec: StageSpec, links: Links) -> list[str]:
+    """Open the stage's own link and its port for direct ones, if it may have them; returns the port's addresses."""
+    uplink = Uplink.open(spec)
+    if uplink is not None:
+        links.outlet.relay = Outgoing(uplink.wire, _end_by_link, links.cores).send
+        threading.Thread(target=_read_link, args=(uplink, links), name="link reader", daemon=True).start()
+    if links.inlet is None:
+        return []
+    # Its threads inherit the cores of the thread that starts them.
+    affinity.pin_this_thread(links.cores)
     try:
-        uplink.read(lambda data: inbox.put((data, now())))
-    except (OSError, FrameError) as error:
+        return links.inlet.open()
+    finally:
+        affinity.pin_this_thread(spec.cores)
+
+
+def _read_link(uplink: Uplink, links: Links) -> None:
+    """Feed the stage until the link ends, then end the process: the console counts the stage as lost."""
+    affinity.pin_this_thread(links.cores)
+    put = links.intake.put
+    try:
+        uplink.read(lambda data: put(kind_and_step(data)[1], data))
+    except (OSError, FrameError, TooManySteps) as error:
         _end_by_link(str(error))
     _end_by_link("the console closed it")
 
@@ -118,17 +138,21 @@ def _end_by_link(reason: str) -> NoReturn:
     os._exit(EXIT_LINK)
 
 
-def _read(inbox: Inbox, cores: set[int]) -> None:
-    """Feed the inbox until stdin closes, then end the process: native inference cannot be interrupted otherwise."""
-    affinity.pin_this_thread(cores)
+def _read(links: Links) -> None:
+    """Take frames until stdin closes, then end the process: native inference cannot be interrupted otherwise."""
+    affinity.pin_this_thread(links.cores)
     code = EXIT_CLOSED
     try:
         while True:
             data = read_frame(_STDIN)
-            inbox.put((data, time.perf_counter()))
+            kind, step = kind_and_step(data)
+            if kind == FrameType.DIRECT:
+                links.order(_decode_order(decode(data).table))
+            else:
+                links.intake.put(step, data)
     except (PipeClosed, ConnectionResetError):
         pass
-    except FrameError as error:
+    except (FrameError, msgspec.MsgspecError, TooManySteps) as error:
         os.write(2, f"The parent sent bytes that are not a frame: {error}\n".encode())
         code = EXIT_GARBAGE
     os._exit(code)

@@ -94,7 +94,8 @@ class DirectLinks:
             or route.devices[stage : stage + 1] != (device,)
         ):
             return
-        route.addresses[stage] = [address for address in message.addresses if is_usable(address, sees)][:MAX_ADDRESSES]
+        addresses = [address for address in message.report.addresses if is_usable(address, sees)]
+        route.addresses[stage] = addresses[:MAX_ADDRESSES]
         for receiver in (stage, stage + 1):
             self._invite(message.pipeline, route, receiver)
 

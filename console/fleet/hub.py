@@ -111,7 +111,6 @@ class Hub:
             self._sessions.uplink,
             self._sessions.lose_stalled,
             max_unsent_bytes,
-            mixed=direct_links,
         )
         # Made anew at each start and told to agents in Welcome: nothing on any disk can sign a ticket.
         key = Ed25519PrivateKey.generate()

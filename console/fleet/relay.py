@@ -36,9 +36,7 @@ class _Route(msgspec.Struct, frozen=True):
 class Relay:
     """Routes of the live pipelines. `data_link(device)` finds an agent's data link (None: gone).
 
-    `uplink(device, pipeline)` finds the own link of the stage a device holds, which is used instead of the agent's:
-    for every stage, or with direct links (`mixed`) for the first only, because the steps of the others may come both
-    ways and their agent puts them in order.
+    `uplink(device, pipeline)` finds the own link of the stage a device holds, which is used instead of the agent's.
 
     `on_stalled(device)` is told when a device reads so slowly that the bound was reached.
     """
@@ -49,12 +47,9 @@ class Relay:
         uplink: Callable[[str, int], Uplink | None],
         on_stalled: Callable[[str], None],
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
-        *,
-        mixed: bool = False,
     ) -> None:
         self._data_link = data_link
         self._uplink = uplink
-        self._mixed = mixed
         self._on_stalled = on_stalled
         self._max_unsent_bytes = max_unsent_bytes
         self._routes: dict[int, _Route] = {}
@@ -121,7 +116,7 @@ class Relay:
 
     def _forward(self, route: _Route, header: Peek, stage: int, data: bytes) -> None:
         device = route.devices[stage]
-        uplink = self._uplink(device, header.pipeline) if stage == 0 or not self._mixed else None
+        uplink = self._uplink(device, header.pipeline)
         link = self._data_link(device)
         if link is None:
             self._answer_gone(header, stage)

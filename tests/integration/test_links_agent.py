@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 
 from agent.link.closing import CloseCode, DuplicateSession
-from agent.link.frames import Frame, FrameType, decode
-from agent.link.messages import LoadStage, StageProgress
+from agent.link.frames import Frame, FrameType, decode, encode
+from agent.link.messages import CutDirect, DirectRoute, DirectState, LoadStage, StageProgress
+from agent.link.tickets import RouteTicket, unseal
 from agent.settings import AgentSettings, read_state
 from agent.stage.errors import StageGone, StageLoadError
-from agent.stage.types import Nack
+from agent.stage.types import Epoch, Nack, PipelineId
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentJoined, AgentLost, StageDied
 from tests.support.agents import Agent, load, running_agent, until
@@ -234,3 +236,44 @@ async def test_a_revoked_agent_says_so_and_stays_up_for_a_change_of_mind(fleet: 
     await until(lambda: agent.service.state.link == "refused")
     assert agent.service.state.message == sentence
     assert not agent.task.done()
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_orders_for_direct_links_reach_the_child_and_its_word_comes_back(tmp_path: Path, allowed: bool) -> None:
+    _, digest = make_library(tmp_path / "library")
+    async with running_fleet(tmp_path, direct_links=allowed) as fleet:
+        fleet.distribution.register(tmp_path / "library")
+        async with running_agent(fleet, "ann") as ann, running_agent(fleet, "bob") as bob:
+            fleet.hub.set_route(1, 1, [ann.device_id, bob.device_id])
+            for stage, agent in enumerate((ann, bob)):
+                await load(fleet, agent, make_load(library_digest=digest, stage=stage))
+            (head,), (tail,) = ann.children.started, bob.children.started
+            if not allowed:
+                assert (head.spec.direct, tail.spec.direct, head.orders, tail.orders) == (None, None, [], [])
+                assert fleet.hub.stage_links(1)[1].reason == "direct links are off"
+                return
+            assert head.spec.direct is not None
+            assert tail.spec.direct is not None
+            assert (head.spec.direct.listens, tail.spec.direct.listens) == (False, True)
+            await until(lambda: bool(head.orders))
+            route = head.orders[0]
+            assert isinstance(route, DirectRoute)
+            now_s = tail.spec.direct.console_ahead_s + time.monotonic()
+            ticket = unseal(route.ticket, tail.spec.direct.route_key, now_s, RouteTicket)
+            assert (ticket.sender, ticket.receiver, ticket.stage) == (ann.device_id, bob.device_id, 1)
+            state = DirectState(PipelineId(1), Epoch(1), 1, up=True, round_trip_ms=0.5)
+            table = msgspec.msgpack.encode(state)
+            head.on_frame(encode(Frame(FrameType.DIRECT, 1, 1, 0, 0, 1, table, None)))
+            await until(lambda: fleet.hub.stage_links(1)[1].way == "direct")
+            fleet.hub.disconnect(ann.device_id, CloseCode.NOT_APPROVED, "suspended", "An administrator did it.")
+            await until(lambda: tail.orders == [CutDirect(PipelineId(1))])
+            assert fleet.hub.stage_links(1)[1].way == "relay"
+
+
+async def test_a_pc_may_refuse_direct_links(tmp_path: Path) -> None:
+    _, digest = make_library(tmp_path / "library")
+    async with running_fleet(tmp_path, direct_links=True) as fleet:
+        fleet.distribution.register(tmp_path / "library")
+        async with running_agent(fleet, settings=AgentSettings(direct_links=False)) as agent:
+            await load(fleet, agent, make_load(library_digest=digest, stage=1))
+            assert agent.children.started[0].spec.direct is None

@@ -1,14 +1,14 @@
-"""Direct stage links between real agents over real TLS: who may open one, what closes it, that no step suffers."""
+"""Direct stage links over real TLS: who may open one, what closes it, and that no step suffers."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,248 +16,237 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agent import direct as agent_direct
-from agent.link.closing import CloseCode
+from agent.link.credentials import client_tls
 from agent.link.cutter import FrameCutter
 from agent.link.frames import HEADER, MAX_PAYLOAD_BYTES, Frame, FrameType, decode, encode
-from agent.link.identity import DeviceId, Identity, client_context, device_hostname
+from agent.link.identity import DeviceId, Identity, credentials_of, device_hostname, device_uri
 from agent.link.keystore import Keystore
+from agent.link.messages import DirectRoute, DirectState
 from agent.link.tickets import LIFE_S, RouteTicket, seal
-from agent.live import LiveStage
-from agent.settings import AgentSettings
-from agent.stage.types import Epoch, Nack, PipelineId
+from agent.link.wire import Wire
+from agent.stage import inlet as inlet_module
+from agent.stage import outlet as outlet_module
+from agent.stage.inlet import Inlet
+from agent.stage.intake import Intake
+from agent.stage.outlet import Outlet
+from agent.stage.types import DirectSpec, Epoch, Nack, PipelineId
 from console.registry.authority import Authority
-from tests.bench.net import Link, Shape
-from tests.support.agents import Agent, load, running_agent, until
-from tests.support.fleet import Fleet, ScriptedAgent, anonymous_context, join, make_load, make_step, running_fleet
-from tests.support.libraries import make_library
+from tests.support.fleet import Fleet, make_step
+from tests.support.stage import make_spec
 
-ANY_PORT = AgentSettings(direct_ports=(0, 0))
+WAIT_S = 10.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event announces."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
 
 
 @dataclass
-class Chain:
-    """`ann` feeds `bob`, `bob` feeds the scripted `tail`, which listens to nobody: its steps are relayed."""
+class Pair:
+    """`ann` runs stage 0 and feeds `bob`, who runs stage 1. The relay delivers when `relays` is set."""
 
     fleet: Fleet
-    ann: Agent
-    bob: Agent
-    tail: ScriptedAgent
-    digest: str
+    key: Ed25519PrivateKey
+    ann: Identity
+    bob: Identity
+    intake: Intake
+    inlet: Inlet
+    address: str = ""
+    outlet: Outlet = field(init=False)
+    states: list[DirectState] = field(default_factory=list)
+    relayed: list[bytes] = field(default_factory=list)
+    relays: threading.Event = field(default_factory=threading.Event)
 
-    async def load(self, epoch: int = 1) -> None:
-        devices = [self.ann.device_id, self.bob.device_id, self.tail.device_id]
-        self.fleet.hub.set_route(1, epoch, devices)
-        for stage, agent in enumerate((self.ann, self.bob)):
-            await load(self.fleet, agent, make_load(library_digest=self.digest, stage=stage, epoch=epoch))
-
-    async def linked(self) -> Chain:
-        await until(lambda: self.ways == ["console", "direct", "relay"])
-        return self
-
-    @property
-    def ways(self) -> list[str]:
-        return [link.way for link in self.fleet.hub.stage_links(1)]
-
-    @property
-    def bobs_stage(self) -> LiveStage:
-        return stage_of(self.bob)
-
-    @property
-    def port(self) -> int:
-        assert self.bob.service._session is not None
-        server = self.bob.service._session._stages._direct._server
-        assert server is not None
-        return int(server.sockets[0].getsockname()[1])
+    def by_pipe(self, data: bytes) -> None:
+        frame = decode(data)
+        if frame.type is FrameType.DIRECT:
+            self.states.append(msgspec.msgpack.decode(frame.table, type=DirectState))
+            return
+        self.relayed.append(data)
+        if self.relays.is_set():
+            self.intake.put(frame.step, data)
 
     def ticket(self, key: Ed25519PrivateKey | None = None, **fields: Any) -> bytes:
         values: dict[str, Any] = {
             "pipeline": PipelineId(1), "epoch": Epoch(1), "stage": 1, "sender": self.ann.device_id,
             "receiver": self.bob.device_id, "expires_s": time.time() + LIFE_S,
         }  # fmt: skip
-        return seal(RouteTicket(**(values | fields)), key or self.fleet.hub._direct._key)
+        return seal(RouteTicket(**(values | fields)), key or self.key)
 
-    async def steps_at_tail(self, count: int) -> list[int]:
-        return [decode(await self.tail.receive()).step for _ in range(count)]
+    def route(self, ticket: bytes | None = None, address: str = "") -> DirectRoute:
+        addresses = [address or self.address]
+        return DirectRoute(PipelineId(1), Epoch(1), 1, self.bob.device_id, addresses, ticket or self.ticket())
 
-    def submit(self, *steps: int) -> None:
+    def link(self) -> Pair:
+        self.outlet.direct(self.route())
+        until(lambda: self.outlet.is_direct)
+        return self
+
+    def send(self, *steps: int) -> None:
         for step in steps:
-            self.fleet.hub.submit(1, make_step(stage=0, step=step, epoch=self.bobs_stage.request.epoch))
+            self.outlet.send(make_step(stage=1, step=step, tokens=1 + step % 3))
+
+    def arrived(self, count: int) -> list[int]:
+        got: list[int] = []
+
+        def take() -> None:
+            got.extend(decode(self.intake.get()[0]).step for _ in range(count))
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        thread.join(WAIT_S)
+        assert not thread.is_alive(), f"only {got} of {count} steps came"
+        return got
 
 
-def stage_of(agent: Agent) -> LiveStage:
-    assert agent.service._session is not None
-    return agent.service._session._stages._live[1]
-
-
-@contextlib.asynccontextmanager
-async def running_chain(folder: Path, bob: AgentSettings = ANY_PORT, *, allowed: bool = True) -> AsyncIterator[Chain]:
-    _, digest = make_library(folder / "library")
-    async with running_fleet(folder, direct_links=allowed) as fleet:
-        fleet.distribution.register(folder / "library")
-        async with running_agent(fleet, "ann", ANY_PORT) as first, running_agent(fleet, "bob", bob) as second:
-            tail = await join(fleet, fleet.enrol("tail"))
-            chain = Chain(fleet, first, second, tail, digest)
-            await chain.load()
-            yield chain
-            await tail.close()
+def direct_spec(identity: Identity, key: Ed25519PrivateKey, **fields: Any) -> DirectSpec:
+    values: dict[str, Any] = {
+        "device_id": identity.device_id, "device_uri_prefix": device_uri(identity.fleet_id, DeviceId("")),
+        "device_name_suffix": device_hostname(identity.fleet_id, DeviceId("")), "host": "127.0.0.1", "ports": (0, 0),
+        "listens": True, "route_key": key.public_key().public_bytes_raw(),
+        "console_ahead_s": time.time() - time.monotonic(), "credentials": credentials_of(identity),
+    }  # fmt: skip
+    return DirectSpec(**(values | fields))
 
 
 @pytest.fixture
-async def chain(tmp_path: Path) -> AsyncIterator[Chain]:
-    async with running_chain(tmp_path) as chain:
-        yield await chain.linked()
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    authority = Authority.open(tmp_path / "authority", Keystore.files_only("authority"))
+    fleet = Fleet(tmp_path, authority, hub=None, distribution=None)  # type: ignore[arg-type]  # only enrols
+    ann, bob, key = fleet.enrol("ann"), fleet.enrol("bob"), Ed25519PrivateKey.generate()
+    intake = Intake(drops_repeats=True)
+    bobs = direct_spec(bob, key)
+    inlet = Inlet(make_spec(tmp_path, pipeline=1, epoch=1, stage=1), bobs, intake)
+    (address,) = inlet.open()
+    pair = Pair(fleet, key, ann, bob, intake, inlet, address)
+    pair.relays.set()
+    spec = make_spec(tmp_path, pipeline=1, epoch=1, stage=0, direct=direct_spec(ann, key, listens=False))
+    pair.outlet = Outlet(spec, pair.by_pipe)
+    yield pair
+    pair.outlet.close()
+    inlet.close()
 
 
-async def test_steps_go_directly_and_arrive_in_order(chain: Chain) -> None:
-    assert stage_of(chain.ann).hop.is_direct
-    assert not chain.bobs_stage.hop.is_direct
-    chain.submit(*range(1, 30))
-    assert await chain.steps_at_tail(29) == list(range(1, 30))
-    await until(lambda: not stage_of(chain.ann).hop._kept)
-    link = chain.fleet.hub.stage_links(1)[1]
-    assert (link.reason, link.round_trip_ms > 0) == ("", True)
+def test_steps_go_directly_and_arrive_in_order(pair: Pair) -> None:
+    pair.link().send(*range(1, 30))
+    assert pair.arrived(29) == list(range(1, 30))
+    assert pair.relayed == []
+    until(lambda: not pair.outlet._hop._kept)  # the receiver confirms
+    (state,) = pair.states
+    assert (state.up, state.stage, state.round_trip_ms > 0) == (True, 1, True)
 
 
-async def test_a_link_that_breaks_in_the_middle_loses_repeats_and_reorders_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: Any
+def test_large_steps_arrive_whole(pair: Pair) -> None:
+    pair.link()
+    big = make_step(stage=1, step=1, tokens=2000)
+    pair.outlet.send(big)
+    pair.send(2)
+    assert [bytes(pair.intake.get()[0]) for _ in range(2)] == [big, make_step(stage=1, step=2, tokens=3)]
+
+
+def test_a_link_that_breaks_in_the_middle_loses_repeats_and_reorders_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected_logs("asyncio", "socket.send", required=False)  # of a burst that meets a link broken just now
-    monkeypatch.setattr(agent_direct, "FIRST_RETRY_S", 0.01)
-    async with running_chain(tmp_path) as chain:
-        for first in (1, 41, 81):
-            await chain.linked()
-            chain.submit(*range(first, first + 20))
-            inbound = chain.bobs_stage.inbound
-            assert inbound is not None
-            await until(lambda first=first: chain.bobs_stage.taken >= first)  # type: ignore[misc]  # bound now
-            inbound.abort()
-            chain.submit(*range(first + 20, first + 40))
-            assert await chain.steps_at_tail(40) == list(range(first, first + 40))
-        assert chain.bob.children.started[0].fed == list(range(1, 121))
+    monkeypatch.setattr(outlet_module, "FIRST_RETRY_S", 0.01)
+    pair.link()
+    for first in range(1, 401, 40):
+        pair.send(*range(first, first + 20))
+        pair.inlet.cut()
+        pair.send(*range(first + 20, first + 40))
+        assert pair.arrived(40) == list(range(first, first + 40))
+        until(lambda: pair.outlet.is_direct)
+    assert pair.relayed
 
 
-async def test_a_pc_is_reached_where_it_says_and_relayed_while_contact_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: Any
-) -> None:
-    expected_logs("asyncio", "socket.send", required=False)  # of a burst that meets a link broken just now
-    monkeypatch.setattr(agent_direct, "FIRST_RETRY_S", 0.01)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    way = await Link.open(port, Shape(delay_ms=2, jitter_ms=2))
-    forwarded = AgentSettings(direct_ports=(port, port), direct_address=f"127.0.0.1:{way.port}")
-    async with running_chain(tmp_path, forwarded) as chain:
-        for first in (1, 41):
-            await chain.linked()
-            before = way.carried_bytes
-            chain.submit(*range(first, first + 20))
-            assert await chain.steps_at_tail(20) == list(range(first, first + 20))
-            assert way.carried_bytes > before
-            way.cut()
-            await until(lambda: chain.ways == ["console", "relay", "relay"])
-            chain.submit(*range(first + 20, first + 40))
-            assert await chain.steps_at_tail(20) == list(range(first + 20, first + 40))
-            way.heal()
-    await way.close()
+def test_the_direct_way_waits_for_what_is_relayed(pair: Pair) -> None:
+    pair.relays.clear()
+    pair.send(1, 2)
+    pair.outlet.direct(pair.route())
+    until(lambda: bool(pair.states))
+    pair.send(3)
+    assert not pair.outlet.is_direct
+    for data in list(pair.relayed):
+        pair.intake.put(decode(data).step, data)
+    until(lambda: pair.outlet.is_direct)
+    assert pair.arrived(3) == [1, 2, 3]
+    assert len(pair.relayed) == 2
 
 
-async def test_a_link_is_opened_while_steps_are_on_their_way(tmp_path: Path) -> None:
-    async with running_chain(tmp_path) as chain:
-        chain.submit(*range(1, 200))
-        assert await chain.steps_at_tail(199) == list(range(1, 200))
-        await chain.linked()
-
-
-@pytest.mark.parametrize("how", ["revoked", "gone", "new epoch", "route ended", "unloaded"])
-async def test_a_link_closes_at_once_when_its_reason_ends(chain: Chain, how: str) -> None:
-    inbound, started_s = chain.bobs_stage.inbound, time.monotonic()
-    assert inbound is not None
-    hub = chain.fleet.hub
-    if how == "revoked":
-        chain.fleet.set_state(chain.ann.device_id, "suspended")
-        hub.disconnect(chain.ann.device_id, CloseCode.NOT_APPROVED, "suspended", "An administrator did it.")
-    elif how == "gone":
-        session = hub._sessions.find(chain.ann.device_id)
-        assert session is not None
-        session.control.transport.abort()
-    elif how == "new epoch":
-        hub.set_route(1, 2, [chain.ann.device_id, chain.bob.device_id, chain.tail.device_id])
-    elif how == "route ended":
-        hub.clear_route(1)
-    else:
-        await hub.unload(chain.bob.device_id, PipelineId(1))
-    await until(inbound._transport.is_closing)
+def test_a_cut_link_closes_at_once_and_the_relay_carries_on(pair: Pair) -> None:
+    pair.link()
+    started_s = time.monotonic()
+    pair.inlet.cut()
+    until(lambda: not pair.outlet.is_direct)
     assert time.monotonic() - started_s < 1.0
+    pair.send(1, 2)
+    assert pair.arrived(2) == [1, 2]
+    assert not pair.states[-1].up
 
 
-async def test_the_receiver_closes_a_revoked_senders_link_even_if_that_one_does_not(chain: Chain) -> None:
-    eve = await dial(chain, chain.ann.service._membership.identity)
-    await eve.present(chain.ticket())
-    assert decode(await eve.receive()).type is FrameType.TAKEN
-    chain.fleet.hub.disconnect(chain.ann.device_id, CloseCode.NOT_APPROVED, "banned", "An administrator did it.")
-    await eve.closed()
+def test_a_sender_told_to_stop_goes_back_to_the_relay(pair: Pair) -> None:
+    pair.link().send(1)
+    pair.outlet.direct(None)
+    until(lambda: not pair.outlet.is_direct)
+    pair.send(2)
+    assert pair.arrived(2) == [1, 2]
 
 
-async def test_a_fresh_ticket_keeps_the_link_open(chain: Chain) -> None:
-    inbound = chain.bobs_stage.inbound
-    assert inbound is not None
-    assert inbound._deadline is not None
-    before_s = inbound._deadline.when()
-    chain.fleet.hub._direct.renew()
-    await until(lambda: inbound._deadline is not None and inbound._deadline.when() > before_s)
-    assert chain.bobs_stage.inbound is inbound
+def test_a_receiver_that_takes_no_more_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.link.hop.PATIENCE_S", 0.2)
+    monkeypatch.setattr(inlet_module, "CONFIRM_S", 60.0)
+    pair.link().send(1)
+    until(lambda: any("does not confirm" in state.reason for state in pair.states))
+    pair.send(2)
+    assert pair.arrived(2) == [1, 2]
+    assert len(pair.relayed) == 2
 
 
-async def test_a_link_ends_with_its_last_ticket(chain: Chain) -> None:
-    peer = await dial(chain, chain.ann.service._membership.identity)
-    await peer.present(chain.ticket(expires_s=time.time() + 0.3))
-    assert decode(await peer.receive()).type is FrameType.TAKEN
-    await peer.closed()
+def test_a_fresh_ticket_keeps_the_link_and_without_one_it_ends(pair: Pair) -> None:
+    pair.outlet.direct(pair.route(pair.ticket(expires_s=time.time() + 1.0)))
+    until(lambda: pair.outlet.is_direct)
+    pair.outlet.direct(pair.route(pair.ticket(expires_s=time.time() + 2.0)))
+    started_s = time.monotonic()
+    until(lambda: not pair.outlet.is_direct)
+    assert 1.5 < time.monotonic() - started_s < 5.0
 
 
-async def test_a_moved_plan_is_linked_again(chain: Chain) -> None:
-    await chain.load(epoch=2)
-    await chain.linked()
-    chain.submit(1, 2)
-    assert await chain.steps_at_tail(2) == [1, 2]
+def test_a_pc_that_cannot_be_reached_is_relayed_and_the_reason_told(pair: Pair) -> None:
+    pair.outlet.direct(pair.route(address="127.0.0.1:1"))
+    until(lambda: bool(pair.states))
+    assert "cannot be reached" in pair.states[0].reason
+    pair.send(1)
+    assert pair.arrived(1) == [1]
 
 
-async def test_the_port_is_open_only_while_a_stage_is_served(chain: Chain) -> None:
-    port = chain.port
-    await chain.fleet.hub.unload(chain.bob.device_id, PipelineId(1))
-    await until(lambda: chain.bob.children.started[0].closed)
-    with pytest.raises(OSError, match="Connect call failed"):
-        await asyncio.open_connection("127.0.0.1", port)
-    assert chain.ann.service._session is not None
-    assert chain.ann.service._session._stages._direct._server is None
+def test_the_sender_trusts_only_the_device_it_was_told(pair: Pair) -> None:
+    cyd = pair.fleet.enrol("cyd")
+    inlet = Inlet(pair.outlet._spec, direct_spec(cyd, pair.key), Intake(drops_repeats=True))
+    (address,) = inlet.open()
+    pair.outlet.direct(pair.route(address=address))
+    until(lambda: bool(pair.states))
+    assert "is not the next PC" in pair.states[0].reason
+    inlet.close()
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-async def test_without_leave_nobody_listens_and_the_relay_does_the_work(tmp_path: Path, allowed: bool) -> None:
-    bob = AgentSettings(direct_links=not allowed)
-    async with running_chain(tmp_path, bob, allowed=allowed) as chain:
-        assert chain.bob.service._session is not None
-        assert chain.bob.service._session._stages._direct._server is None
-        link = chain.fleet.hub.stage_links(1)[1]
-        assert (link.way, link.reason) == (
-            "relay", "this PC does not listen" if allowed else "direct links are off",
-        )  # fmt: skip
-        chain.submit(1, 2, 3)
-        assert await chain.steps_at_tail(3) == [1, 2, 3]
+def test_a_device_certificate_cannot_pass_for_the_console(pair: Pair) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        Wire.dial(pair.address, client_tls(credentials_of(pair.ann)), pair.fleet.authority.server_hostname, 5.0)
 
 
-async def test_a_pc_that_cannot_be_reached_is_relayed_and_the_reason_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def elsewhere(self: agent_direct.DirectLinks, request: object) -> list[str]:
-        return ["127.0.0.1:1"]
+def test_the_port_closes_with_the_stage(pair: Pair) -> None:
+    pair.inlet.close()
+    with pytest.raises(OSError, match="refused"):
+        Wire.dial(pair.address, client_tls(credentials_of(pair.ann)), "x", 5.0)
 
-    monkeypatch.setattr(agent_direct.DirectLinks, "listen", elsewhere)
-    async with running_chain(tmp_path) as chain:
-        await until(lambda: "cannot be reached" in chain.fleet.hub.stage_links(1)[1].reason)
-        chain.submit(1)
-        assert await chain.steps_at_tail(1) == [1]
+
+def test_a_taken_range_of_ports_means_no_direct_links(pair: Pair, tmp_path: Path) -> None:
+    port = int(pair.address.rpartition(":")[2])
+    spec = direct_spec(pair.bob, pair.key, ports=(port, port))
+    assert Inlet(make_spec(tmp_path, stage=1), spec, pair.intake).open() == []
 
 
 # What a stranger, or a peer that has gone bad, may try
@@ -266,112 +255,103 @@ async def test_a_pc_that_cannot_be_reached_is_relayed_and_the_reason_shown(
 class Peer:
     """A client of bob's port that sends what it likes."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(self, pair: Pair, identity: Identity | None) -> None:
+        tls = client_tls(credentials_of(identity)) if identity is not None else anonymous(pair)
+        name = device_hostname(pair.bob.fleet_id, pair.bob.device_id)
+        self.wire = Wire.dial(pair.address, tls, name, 5.0)
+        self._got: list[bytes] = []
+        self._cutter = FrameCutter(self._got.append)
 
-    async def present(self, ticket: bytes) -> None:
-        await self.send(encode(Frame(FrameType.TICKET, 1, 1, 0, 0, 1, ticket, None)))
+    def present(self, ticket: bytes) -> None:
+        self.wire.send(encode(Frame(FrameType.TICKET, 1, 1, 0, 0, 1, ticket, None)))
 
-    async def send(self, data: bytes) -> None:
-        self.writer.write(data)
-        await self.writer.drain()
+    def receive(self) -> Frame:
+        while not self._got:
+            data = self.wire.receive(5.0)
+            if not data:
+                raise EOFError
+            self._cutter.feed(data)
+        return decode(self._got.pop(0))
 
-    async def receive(self) -> bytes:
-        got: list[bytes] = []
-        cutter = FrameCutter(got.append)
-        async with asyncio.timeout(5):
-            while not got:
-                data = await self.reader.read(1)
-                if not data:
-                    raise EOFError
-                cutter.feed(data)
-        return got[0]
+    def admitted(self, ticket: bytes) -> Peer:
+        self.present(ticket)
+        assert self.receive().type is FrameType.TAKEN
+        return self
 
-    async def closed(self) -> None:
-        """Read until the end."""
-        async with asyncio.timeout(5):
-            with contextlib.suppress(OSError):
-                await self.reader.read()
-        await self.close()
-
-    async def close(self) -> None:
-        self.writer.transport.abort()
-        with contextlib.suppress(OSError):
-            await self.writer.wait_closed()
-
-    async def refusal(self) -> str:
-        frame = decode(await self.receive())
+    def refusal(self) -> str:
+        frame = self.receive()
+        while frame.type is FrameType.TAKEN:
+            frame = self.receive()
         assert frame.type is FrameType.NACK
-        await self.closed()
+        self.closed()
         return msgspec.msgpack.decode(frame.table, type=Nack).code
 
+    def closed(self) -> None:
+        """Read until the end."""
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            while self.wire.receive(5.0):
+                pass
+        self.wire.close()
 
-async def dial(chain: Chain, identity: Identity | None, tls: ssl.SSLContext | None = None) -> Peer:
-    context = tls or (client_context(identity) if identity is not None else anonymous_context(chain.fleet))
-    name = device_hostname(chain.fleet.authority.fleet_id, DeviceId(chain.bob.device_id))
-    reader, writer = await asyncio.open_connection("127.0.0.1", chain.port, ssl=context, server_hostname=name)
-    return Peer(reader, writer)
+
+def anonymous(pair: Pair) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=pair.fleet.authority.authorities_pem.decode())
+    return context
 
 
 @pytest.fixture
-def untouched(chain: Chain) -> Callable[[], Awaitable[None]]:
-    """Check that nothing came through and that the real link still works."""
-
-    async def check() -> None:
-        assert chain.bob.children.started[0].fed == []
-        await chain.linked()
-        chain.submit(50)
-        assert await chain.steps_at_tail(1) == [50]
-
-    return check
+def untouched(pair: Pair) -> Iterator[None]:
+    """Check at the end that nothing came through and that a real link still works."""
+    yield
+    assert pair.intake.taken == -1
+    pair.link().send(50)
+    assert pair.arrived(1) == [50]
+    assert pair.relayed == []
 
 
-async def test_no_certificate_another_fleets_and_no_tls_get_nowhere(
-    chain: Chain, untouched: Callable[[], Awaitable[None]], tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("untouched")
+def test_no_certificate_another_fleets_and_no_tls_get_nowhere(pair: Pair, tmp_path: Path) -> None:
     other = Authority.open(tmp_path / "other", Keystore.files_only("other"))
-    peers = [await dial(chain, identity) for identity in (None, chain.fleet.enrol("eve", authority=other))]
-    for peer in [*peers, Peer(*await asyncio.open_connection("127.0.0.1", chain.port))]:
+    for identity in (None, pair.fleet.enrol("eve", authority=other)):
+        peer = Peer(pair, identity)
         with contextlib.suppress(OSError):
-            await peer.present(chain.ticket())
-        await peer.closed()
-    await untouched()
+            peer.present(pair.ticket())
+        peer.closed()
+    host, _, port = pair.address.rpartition(":")
+    with socket.create_connection((host, int(port)), 5.0) as bare:
+        bare.sendall(encode(Frame(FrameType.TICKET, 1, 1, 0, 0, 1, pair.ticket(), None)))
+        with contextlib.suppress(ConnectionError):
+            while bare.recv(4096):
+                pass
 
 
-WRONG_TICKETS: dict[str, tuple[dict[str, Any], str]] = {
-    "expired": ({"expires_s": 1.0}, "expired"),
-    "for ever": ({"expires_s": 1e12}, "expired"),
-    "old epoch": ({"epoch": Epoch(0)}, "other_stage"),
-    "next epoch": ({"epoch": Epoch(2)}, "other_stage"),
-    "other stage": ({"stage": 2}, "other_stage"),
-    "other pipeline": ({"pipeline": PipelineId(2)}, "other_stage"),
-    "other sender": ({"sender": "somebody"}, "other_device"),
-    "other receiver": ({"receiver": "somebody"}, "other_device"),
-    "not signed by the console": ({"key": Ed25519PrivateKey.generate()}, "signature"),
-}
+@pytest.mark.usefixtures("untouched")
+def test_a_wrong_ticket_is_refused(pair: Pair) -> None:
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
+        "expired": ({"expires_s": 1.0}, "expired"),
+        "for ever": ({"expires_s": 1e12}, "expired"),
+        "old epoch": ({"epoch": Epoch(0)}, "other_stage"),
+        "next epoch": ({"epoch": Epoch(2)}, "other_stage"),
+        "other stage": ({"stage": 2}, "other_stage"),
+        "other pipeline": ({"pipeline": PipelineId(2)}, "other_stage"),
+        "other sender": ({"sender": "somebody"}, "other_device"),
+        "other receiver": ({"receiver": "somebody"}, "other_device"),
+        "not signed by the console": ({"key": Ed25519PrivateKey.generate()}, "signature"),
+    }
+    codes = {}
+    for name, (fields, _) in wrong.items():
+        peer = Peer(pair, pair.ann)
+        peer.present(pair.ticket(**fields))
+        codes[name] = peer.refusal()
+    assert codes == {name: code for name, (_, code) in wrong.items()}
 
 
-async def test_a_wrong_ticket_is_refused(
-    chain: Chain, untouched: Callable[[], Awaitable[None]], expected_logs: Any
-) -> None:
-    expected_logs("agent.link.direct", "Refused")
-    refusals = {}
-    for name, (fields, _) in WRONG_TICKETS.items():
-        peer = await dial(chain, chain.ann.service._membership.identity)
-        await peer.present(chain.ticket(**fields))
-        refusals[name] = await peer.refusal()
-    assert refusals == {name: code for name, (_, code) in WRONG_TICKETS.items()}
-    await untouched()
-
-
-async def test_a_stolen_ticket_is_of_no_use_to_another_device(
-    chain: Chain, untouched: Callable[[], Awaitable[None]], expected_logs: Any
-) -> None:
-    expected_logs("agent.link.direct", "another device")
-    peer = await dial(chain, chain.fleet.enrol("eve"))
-    await peer.present(chain.ticket())
-    assert await peer.refusal() == "other_device"
-    await untouched()
+@pytest.mark.usefixtures("untouched")
+def test_a_stolen_ticket_is_of_no_use_to_another_device(pair: Pair) -> None:
+    peer = Peer(pair, pair.fleet.enrol("eve"))
+    peer.present(pair.ticket())
+    assert peer.refusal() == "other_device"
 
 
 def oversized() -> bytes:
@@ -381,76 +361,64 @@ def oversized() -> bytes:
     return bytes(frame[: HEADER.size])
 
 
-BAD_STARTS: dict[str, tuple[bytes, str]] = {
-    "a step before the ticket": (make_step(stage=1, width=4), "no_ticket"),
-    "tokens": (encode(Frame(FrameType.TOKENS, 1, 1, 1, 1, 1, b"", None)), "no_ticket"),
-    "an oversized frame": (oversized(), "bad_frame"),
-    "an oversized ticket": (encode(Frame(FrameType.TICKET, 1, 1, 0, 0, 1, b"x" * 1025, None)), "bad_frame"),
-    "no frame at all": (b"GET / HTTP/1.1\r\nHost: bob\r\n\r\n" + b" " * HEADER.size, "bad_frame"),
-    "a damaged ticket frame": (encode(Frame(FrameType.TICKET, 1, 1, 0, 0, 1, b"xy", None))[:-1] + b"z", "bad_frame"),
-}
+@pytest.mark.usefixtures("untouched")
+def test_a_bad_start_is_refused(pair: Pair) -> None:
+    starts: dict[str, tuple[bytes, str]] = {
+        "a step before the ticket": (make_step(stage=1, width=4), "no_ticket"),
+        "tokens": (encode(Frame(FrameType.TOKENS, 1, 1, 1, 1, 1, b"", None)), "no_ticket"),
+        "an oversized frame": (oversized(), "bad_frame"),
+        "an oversized ticket": (encode(Frame(FrameType.TICKET, 1, 1, 0, 0, 1, b"x" * 1025, None)), "bad_frame"),
+        "no frame at all": (b"GET / HTTP/1.1\r\nHost: bob\r\n\r\n" + b" " * HEADER.size, "bad_frame"),
+        "a damaged ticket": (encode(Frame(FrameType.TICKET, 1, 1, 0, 0, 1, b"xy", None))[:-1] + b"z", "bad_frame"),
+    }
+    codes = {}
+    for name, (data, _) in starts.items():
+        peer = Peer(pair, pair.ann)
+        peer.wire.send(data)
+        codes[name] = peer.refusal()
+    assert codes == {name: code for name, (_, code) in starts.items()}
 
 
-async def test_a_bad_start_is_refused(
-    chain: Chain, untouched: Callable[[], Awaitable[None]], expected_logs: Any
-) -> None:
-    expected_logs("agent.link.direct")
-    refusals = {}
-    for name, (data, _) in BAD_STARTS.items():
-        peer = await dial(chain, chain.ann.service._membership.identity)
-        await peer.send(data)
-        refusals[name] = await peer.refusal()
-    assert refusals == {name: code for name, (_, code) in BAD_STARTS.items()}
-    await untouched()
-
-
-async def test_an_admitted_peer_may_feed_its_own_stage_only(chain: Chain, expected_logs: Any) -> None:
-    expected_logs("agent.link.direct", "ticket's stage")
+@pytest.mark.usefixtures("untouched")
+def test_an_admitted_peer_may_feed_its_own_stage_only(pair: Pair) -> None:
     for fields in ({"stage": 2}, {"pipeline": 2}, {"epoch": 2}):
-        peer = await dial(chain, chain.ann.service._membership.identity)
-        await peer.present(chain.ticket())
-        assert decode(await peer.receive()).type is FrameType.TAKEN
-        await peer.send(make_step(**({"stage": 1} | fields)))
-        assert await peer.refusal() == "other_stage"
-    assert chain.bob.children.started[0].fed == []
+        peer = Peer(pair, pair.ann).admitted(pair.ticket())
+        peer.wire.send(make_step(**({"stage": 1} | fields)))
+        assert peer.refusal() == "other_stage"
+    peer = Peer(pair, pair.ann).admitted(pair.ticket())
+    peer.present(pair.ticket(stage=2))
+    assert peer.refusal() == "other_stage"
 
 
-async def test_an_admitted_peer_cannot_turn_to_another_stage_with_a_new_ticket(
-    chain: Chain, expected_logs: Any
-) -> None:
-    expected_logs("agent.link.direct", "Refused")
-    peer = await dial(chain, chain.ann.service._membership.identity)
-    await peer.present(chain.ticket())
-    assert decode(await peer.receive()).type is FrameType.TAKEN
-    await peer.present(chain.ticket(stage=2))
-    assert await peer.refusal() == "other_stage"
+def test_an_admitted_peer_cannot_fill_the_memory(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.stage.intake.MAX_WAITING", 4)
+    peer = Peer(pair, pair.ann).admitted(pair.ticket())
+    for step in range(1, 10):
+        peer.wire.send(make_step(stage=1, step=step))
+    assert peer.refusal() == "too_many"
 
 
-async def test_a_silent_stranger_is_closed(
-    chain: Chain, untouched: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.link.direct.TICKET_WAIT_S", 0.1)
-    peer = await dial(chain, chain.ann.service._membership.identity)
-    await peer.send(chain.ticket()[:10])
-    await peer.closed()
-    await untouched()
+@pytest.mark.usefixtures("untouched")
+def test_a_silent_stranger_is_closed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inlet_module, "TICKET_WAIT_S", 0.2)
+    peer = Peer(pair, pair.ann)
+    peer.wire.send(b"FLW1")
+    peer.closed()
 
 
-async def test_a_crowd_of_strangers_is_kept_small(chain: Chain, untouched: Callable[[], Awaitable[None]]) -> None:
-    crowd = [await dial(chain, chain.ann.service._membership.identity) for _ in range(agent_direct.MAX_STRANGERS + 1)]
-    await crowd[-1].closed()
+@pytest.mark.usefixtures("untouched")
+def test_a_crowd_of_strangers_is_kept_small(pair: Pair) -> None:
+    crowd = [Peer(pair, pair.ann) for _ in range(inlet_module.MAX_PEERS)]
+    with pytest.raises(OSError):  # noqa: PT011 - whichever way TLS words a closed door
+        Peer(pair, pair.ann)
     for peer in crowd:
-        await peer.close()
-    await untouched()
+        peer.wire.close()
+    until(lambda: not pair.inlet._peers)
 
 
-async def test_a_device_passes_neither_for_another_nor_for_the_console(chain: Chain) -> None:
-    other = device_hostname(chain.fleet.authority.fleet_id, DeviceId(chain.tail.device_id))
-    for name in (other, chain.fleet.authority.server_hostname):
-        with pytest.raises(ssl.SSLCertVerificationError):
-            await asyncio.open_connection(
-                "127.0.0.1",
-                chain.port,
-                ssl=client_context(chain.ann.service._membership.identity),
-                server_hostname=name,
-            )
+def test_a_newer_link_of_the_sender_replaces_the_older(pair: Pair) -> None:
+    older = Peer(pair, pair.ann).admitted(pair.ticket())
+    pair.link()
+    older.closed()
+    pair.send(1)
+    assert pair.arrived(1) == [1]

@@ -131,20 +131,6 @@ async def test_steps_and_answers_use_the_stages_own_links(fleet: Fleet, agents: 
     tail.wire.close()
 
 
-async def test_with_direct_links_only_the_first_stage_is_fed_there(tmp_path: Path) -> None:
-    """The agent puts in order what comes directly and what is relayed, so it must see both."""
-    async with running_fleet(tmp_path, direct_links=True) as fleet:
-        agents = [await join(fleet, fleet.enrol(name)) for name in ("ann", "bob")]
-        fleet.hub.set_route(1, 1, [agent.device_id for agent in agents])
-        tail = await Stage.dial(fleet, agents[1].identity)
-        assert await tail.open(introduction(stage=1)) == ""
-        await agents[0].data.send(make_step(stage=1))
-        assert await agents[1].receive() == make_step(stage=1)
-        tail.wire.close()
-        for agent in agents:
-            await agent.close()
-
-
 async def test_a_stage_of_an_older_epoch_is_fed_by_its_agent(fleet: Fleet, agents: list[ScriptedAgent]) -> None:
     stage = await Stage.dial(fleet, agents[0].identity)
     assert await stage.open(introduction()) == ""

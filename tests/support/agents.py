@@ -13,8 +13,8 @@ import msgspec
 
 from agent.link.channel import Backoff
 from agent.link.closing import DuplicateSession
-from agent.link.frames import decode, encode
-from agent.link.messages import LoadStage
+from agent.link.frames import FrameType, decode, encode
+from agent.link.messages import CutDirect, DirectRoute, LoadStage
 from agent.service import AgentService
 from agent.settings import AgentSettings
 from agent.stage.errors import StageGone
@@ -33,14 +33,16 @@ class FakeChild:
     on_frame: Answer
     on_exit: Callable[[str], None]
     closed: bool = False
-    fed: list[int] = field(default_factory=list)
-    """The ids of the steps it was given."""
+    orders: list[DirectRoute | CutDirect] = field(default_factory=list)
+    """What it was told of direct links."""
 
     def write(self, frame: bytes) -> bool:
         if self.closed:
             raise StageGone("The stage's child process has ended; load the stage again.")
         header = decode(frame)
-        self.fed.append(header.step)
+        if header.type is FrameType.DIRECT:
+            self.orders.append(msgspec.msgpack.decode(header.table, type=DirectRoute | CutDirect))
+            return True
         self.on_frame(encode(msgspec.structs.replace(header, stage=header.stage + 1)))
         return True
 
@@ -68,7 +70,9 @@ class Children:
             raise self.failure
         request = make_load(first=spec.first, last=spec.last, engine=spec.engine, numerics=spec.numerics)
         digest = hashlib.sha256((Path(spec.folder) / "manifest.json").read_bytes()).hexdigest()
-        child = FakeChild(spec, make_report(request, library_digest=digest), on_frame, on_exit)
+        addresses = ["127.0.0.1:8470"] if spec.direct is not None and spec.direct.listens else []
+        report = make_report(request, library_digest=digest, addresses=addresses)
+        child = FakeChild(spec, report, on_frame, on_exit)
         self.started.append(child)
         return child
 

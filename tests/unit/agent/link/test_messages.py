@@ -34,7 +34,7 @@ FROM_AGENT: list[FromAgent] = [
     make_hello(held_sha256=["a" * 64]),
     Heartbeat(5, "held", ["the owner is back"]),
     StageProgress(ONE, TWO, 0, "fetch", 1, 2),
-    StageReady(ONE, TWO, 0, make_report(make_load()), ["10.0.0.5:8470"]),
+    StageReady(ONE, TWO, 0, make_report(make_load())),
     DirectState(ONE, TWO, 1, up=False, reason="It cannot be reached."),
     StageFailed(ONE, TWO, 0, "memory", "It has too little memory."),
     Goodbye("stopping", "The agent was stopped."),
