@@ -97,6 +97,10 @@ def _parser() -> argparse.ArgumentParser:
     asking = commands.add_parser("status", parents=[common], help="show how the running agent is")
     asking.add_argument("--json", action="store_true", help="print one JSON object")
     asking.set_defaults(command=_status)
+
+    examining = commands.add_parser("doctor", parents=[common], help="find out what is wrong, and what to do")
+    examining.add_argument("--json", action="store_true", help="print one JSON object")
+    examining.set_defaults(command=_doctor)
     return parser
 
 
@@ -230,6 +234,21 @@ def _status(options: argparse.Namespace) -> int:
                 f"{stage.engine} on {stage.device}"
             )
     return 0 if running else EXIT_NOT_RUNNING
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    # OpenVINO takes a moment to import; the other commands do without.
+    from agent.doctor.examination import examine_agent
+    from agent.doctor.findings import as_lines, exit_code
+
+    options.data.mkdir(parents=True, exist_ok=True)
+    logging.getLogger().setLevel(logging.ERROR)
+    findings = asyncio.run(examine_agent(options.data, Keystore("agent")))
+    if options.json:
+        print(json.dumps({"findings": msgspec.to_builtins(findings)}))
+    else:
+        print("\n".join(as_lines(findings)))
+    return exit_code(findings)
 
 
 def _is_running(state: AgentState) -> bool:

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no service answers, 13
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_members(commands)
     _add_models(commands)
     add_access(commands)
+    command(commands, "doctor", "find out what is wrong, and what to do", _doctor)
     return parser
 
 
@@ -154,6 +156,16 @@ def _undeploy(options: argparse.Namespace) -> int:
     with client_of(options) as console:
         console.undeploy(options.model)
     return show(options, wire.Done(), f"{options.model} is not served any more.")
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    # It looks at models' files and at this PC, which the other commands do not need.
+    from agent.doctor.findings import as_lines, exit_code
+    from console.doctor import examine_console
+
+    findings = asyncio.run(examine_console(options.data))
+    show(options, {"findings": findings}, *as_lines(findings))
+    return exit_code(findings)
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -30,6 +30,15 @@ DEPLOY_SILENCE_S = 900.0
 T = TypeVar("T")
 
 
+class _ModelReadiness(msgspec.Struct, frozen=True):
+    model: str
+    ready: bool
+
+
+class _Readiness(msgspec.Struct, frozen=True):
+    models: list[_ModelReadiness]
+
+
 class AdminClient:
     """Talks to one running service. Raises ServiceUnreachable or ServiceRefused. Not for use by several threads."""
 
@@ -169,6 +178,17 @@ class AdminClient:
 
     def change_user(self, name: str, change: wire.UserChange) -> User:
         return self._call("PATCH", f"/users/{_part(name)}", User, change)
+
+    def readiness(self) -> set[str]:
+        """Return the models that let a real token through all their stages just now."""
+        try:
+            response = self._http.get("/readyz")
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from None
+        if response.status_code not in {200, 503}:
+            raise self._refusal(response)
+        models = msgspec.json.decode(response.content, type=_Readiness).models
+        return {model.model for model in models if model.ready}
 
     def create_key(
         self,

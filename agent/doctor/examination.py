@@ -1,0 +1,81 @@
+"""The agent's examination: which checks run, in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agent.doctor import machine, network
+from agent.doctor.findings import Check, Finding, examine, fine, in_thread, problem
+from agent.link.errors import EnrolmentError, LinkError
+from agent.link.identity import Identity, load_identity
+from agent.link.keystore import Keystore
+from agent.link.renewal import diagnose
+from agent.settings import AgentSettings, SettingsError, load_settings, read_state
+
+
+async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
+    """Examine this PC. Takes as long as reading every model file once, and loading one layer."""
+    try:
+        settings = load_settings(folder)
+    except SettingsError as error:
+        settings, broken = AgentSettings(), [problem("settings", str(error), "Correct agent.toml.")]
+    else:
+        broken = []
+    checks: list[tuple[str, Check]] = []
+    try:
+        identity = await asyncio.to_thread(load_identity, folder / "identity", keystore)
+    except LinkError as error:
+        broken.append(problem("identity", str(error), "Enrol this PC: fallow-agent enrol"))
+        checks.append(("proxy", in_thread(network.check_proxy, [])))
+    else:
+        checks += _network_checks(identity, settings)
+    checks += [
+        ("disk", in_thread(machine.check_disk, folder)),
+        ("memory", in_thread(machine.check_memory, settings.memory_mb)),
+        ("device", in_thread(machine.check_devices)),
+        ("files", in_thread(machine.check_store, folder)),
+        ("token", lambda: machine.check_token(folder, settings.threads)),
+        ("agent", in_thread(_check_running, folder)),
+    ]
+    return broken + await examine(checks)
+
+
+def _network_checks(identity: Identity, settings: AgentSettings) -> list[tuple[str, Check]]:
+    checks: list[tuple[str, Check]] = [("identity", lambda: _check_identity(identity))]
+    for url in identity.urls:
+        checks.append(("port", partial(network.check_address, url)))
+        check = partial(network.check_console, url, identity.fleet_id, identity.authorities_pem)
+        checks.append(("certificate", check))
+    checks.append(("proxy", in_thread(network.check_proxy, identity.urls)))
+    if settings.direct_links:
+        host = "127.0.0.1" if _is_local(identity.urls) else "0.0.0.0"  # noqa: S104 - opened for a moment, to see if it can be
+        checks.append(("firewall", lambda: network.check_own_port(host, *settings.direct_ports)))
+    return checks
+
+
+def _is_local(urls: Sequence[str]) -> bool:
+    return all(urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"} for url in urls)
+
+
+async def _check_identity(identity: Identity) -> list[Finding]:
+    said = f"device {identity.device_id} of {identity.record.fleet_name}, key in the {identity.key_protection}"
+    try:
+        told = await diagnose(identity)
+    except EnrolmentError:
+        return [fine("identity", said)]  # the checks of the way there say why
+    if told.code != "ok":
+        return [problem("identity", told.message, "Ask your administrator, with this PC's id and name.")]
+    return [fine("identity", f"{said}; the console lets it in")]
+
+
+def _check_running(folder: Path) -> list[Finding]:
+    state = read_state(folder)
+    if state is None or state.link == "stopped":
+        return [problem("agent", "it does not run", "Start it: fallow-agent run")]
+    if state.link != "connected":
+        return [problem("agent", f"it is {state.link}: {state.message}", "See the lines above.")]
+    return [fine("agent", f"connected to {state.console_url}, {len(state.stages)} stages loaded")]
