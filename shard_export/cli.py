@@ -64,10 +64,25 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument(
         "--group-size", type=int, metavar="N", help="input columns per scale; must divide (default: chosen per matrix)"
     )
+    build.add_argument(
+        "--int8-ratio",
+        type=float,
+        default=0.0,
+        metavar="R",
+        help="share of the layers' weights, the most sensitive first, to store in eight bits instead of four",
+    )
+    build.add_argument(
+        "--context",
+        type=int,
+        default=0,
+        metavar="N",
+        help="shorten the context to N tokens (longrope: up to its original length this uses the short factors)",
+    )
     build.add_argument("--role", choices=("target", "draft"), default="target", help="what the model is for")
     build.add_argument("--target", metavar="LIB", type=Path, help="library whose vocabulary a draft must share")
     build.add_argument("--force", action="store_true", help="replace a library that is already at OUT")
     build.add_argument("--json-events", action="store_true", help="report progress as JSON lines on standard output")
+    build.add_argument("-v", "--verbose", action="store_true", help="show what torch and transformers say meanwhile")
     build.set_defaults(run=_build)
 
     verify = commands.add_parser("verify", help="check that a library is complete and unchanged")
@@ -96,7 +111,8 @@ def _parser() -> argparse.ArgumentParser:
 def _build(options: argparse.Namespace) -> None:
     check_target(options.out.absolute(), replace=options.force)  # before torch takes its seconds to load
     _require_export_packages()
-    from shard_export.build.job import BuildOptions, build_library
+    from shard_export.build.job import build_library
+    from shard_export.build.options import BuildOptions
 
     if (options.role == "draft") != (options.target is not None):
         raise ExportError("A draft belongs to a target: give both --role draft and --target LIB, or neither.")
@@ -104,13 +120,15 @@ def _build(options: argparse.Namespace) -> None:
         layers=options.layers,
         ends=options.ends,
         group_size=options.group_size,
+        int8_ratio=options.int8_ratio,
+        context_tokens=options.context,
         replace=options.force,
         role=options.role,
         target=str(options.target.absolute()) if options.target is not None else "",
     )
     with contextlib.ExitStack() as stack:
         cancel = stack.enter_context(_stopped_by_interrupt())
-        on_event = _print_json if options.json_events else stack.enter_context(_progress())
+        on_event = _print_json if options.json_events else stack.enter_context(_progress(verbose=options.verbose))
         manifest = build_library(options.source, options.out, build_options, on_event, cancel)
     if not options.json_events:
         print(f"{options.out}: {_summary(manifest)}")
@@ -241,11 +259,11 @@ def _about_start(event: BuildStarted) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[BuildEvent], None]]:
+def _progress(*, verbose: bool) -> Iterator[Callable[[BuildEvent], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from shard_export.build.events import BuildStarted, LayerDone
+    from shard_export.build.events import BuildAdvice, BuildStarted, LayerDone
 
     columns = (
         TextColumn("{task.description}"),
@@ -264,6 +282,8 @@ def _progress() -> Iterator[Callable[[BuildEvent], None]]:
                     progress.console.print(line)
                 done = event.finished_layers
                 progress.update(task, description=event.model_id, total=event.layer_count, completed=done)
+            elif isinstance(event, BuildAdvice) and verbose:
+                progress.console.print(f"{event.package}: {event.message}", markup=False, highlight=False)
             elif isinstance(event, LayerDone):
                 progress.update(task, completed=event.index + 1, eta=f"{event.eta_s:.0f} s left")
 

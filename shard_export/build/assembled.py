@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import openvino as ov
 
+from shard_export.build.advice import quiet
 from shard_export.build.tokenizer import FOLDER
-from shard_export.build.trace import quiet
 from shard_export.library.errors import LibraryExists
 from shard_export.library.graph import assemble
 from shard_export.library.minima import quantizes_activations

@@ -17,8 +17,8 @@ import openvino as ov
 import torch
 from rich.table import Table
 
+from shard_export.build.advice import quiet
 from shard_export.build.texts import EVALUATION, render
-from shard_export.build.trace import quiet
 from shard_export.checkpoint.source import open_checkpoint
 from shard_export.library.errors import CheckpointError, LibraryError
 from shard_export.library.graph import assemble
@@ -152,7 +152,7 @@ def _open_source(source: Path) -> tuple[Any, Any]:
 
 def _pieces(tokenizer: Any, text: str, longest: int) -> list[Array]:
     if text:
-        texts = [[int(token) for token in tokenizer(text).input_ids]]
+        texts = [[int(token) for token in tokenizer(text, verbose=False).input_ids]]
     else:
         texts = [render(tokenizer, conversation) for conversation in EVALUATION]
     pieces = [ids[first : first + longest] for ids in texts for first in range(0, len(ids), longest)]

@@ -47,6 +47,13 @@ class BuildPublished(msgspec.Struct, frozen=True, tag="published", tag_field="ty
     mean_kl: float
 
 
+class BuildAdvice(msgspec.Struct, frozen=True, tag="advice", tag_field="type"):
+    """What another package (`transformers`, `torch`) says about the model: for programmers, seldom for users."""
+
+    package: str
+    message: str
+
+
 class BuildFailed(msgspec.Struct, frozen=True, tag="failed", tag_field="type"):
     """The build ended without a library; `error` is the exception's class, `message` its sentence."""
 
@@ -55,4 +62,4 @@ class BuildFailed(msgspec.Struct, frozen=True, tag="failed", tag_field="type"):
     exit_code: int
 
 
-BuildEvent = BuildStarted | LayerDone | BuildPublished | BuildFailed
+BuildEvent = BuildStarted | BuildAdvice | LayerDone | BuildPublished | BuildFailed

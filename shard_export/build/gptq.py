@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from shard_export.build.quantize import Packed, Quantized
+from shard_export.build.packed import Packed, Quantized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,8 @@ DAMPING = 0.01
 
 BLOCK_COLUMNS = 2048
 """Wider matrices are treated in blocks of columns, so that second moments take 16 MB and not a gigabyte."""
+
+BLOCK_ROWS = 4096
 
 _SHRINKS = (1.0, 0.94, 0.88, 0.82, 0.75)
 _TOP = 15
@@ -44,28 +46,34 @@ def round_by_inputs(weight: torch.Tensor, moments: list[torch.Tensor], group_siz
 
     `group_size` divides the width of each block.
     """
-    parts = [
-        _round_block(weight[:, columns], moment, group_size)
-        for columns, moment in zip(blocks_of(weight.shape[1]), moments, strict=True)
-    ]
-    codes, scale, zero = (torch.cat([part[index] for part in parts]).T for index in range(3))
-    values = Quantized(
-        codes.reshape(len(weight), -1, group_size).to(torch.uint8).numpy(),
-        scale.contiguous()[..., None].numpy(),
-        zero.contiguous()[..., None].numpy(),
-    )
-    return Packed("int4_gptq", values)
+    rows, width = weight.shape
+    codes = np.empty((rows, width // group_size, group_size), np.uint8)
+    scale, zero = (np.empty((rows, width // group_size, 1), np.float32) for _ in range(2))
+    for columns, moment in zip(blocks_of(width), moments, strict=True):
+        damped = _damped(moment)
+        factor = _inverse_factor(damped)
+        groups = slice(columns.start // group_size, columns.stop // group_size)
+        # Rows do not know of one another, and a few thousand at a time take little memory.
+        for first in range(0, rows, BLOCK_ROWS):
+            part = slice(first, min(first + BLOCK_ROWS, rows))
+            found = _round_block(weight[part, columns], damped, factor, group_size)
+            codes[part, groups] = found[0].T.reshape(-1, groups.stop - groups.start, group_size).numpy()
+            scale[part, groups, 0], zero[part, groups, 0] = found[1].T.numpy(), found[2].T.numpy()
+    return Packed("int4_gptq", Quantized(codes, scale, zero))
+
+
+def _damped(moment: torch.Tensor) -> torch.Tensor:
+    moment = moment.double()
+    mean = float(moment.diagonal().mean()) or 1.0
+    return moment + DAMPING * mean * torch.eye(len(moment), dtype=torch.float64)
 
 
 def _round_block(
-    original: torch.Tensor, moment: torch.Tensor, group_size: int
+    original: torch.Tensor, moment: torch.Tensor, factor: torch.Tensor, group_size: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return codes [b, out], scale and zero [groups, out] of one block of columns [out, b]."""
-    moment = moment.double()
-    mean = float(moment.diagonal().mean()) or 1.0
-    moment = moment + DAMPING * mean * torch.eye(len(moment), dtype=torch.float64)
-    factor, importance = _inverse_factor(moment), moment.diagonal().float()
-    weight = original.T.contiguous()  # a column at a time is read and written
+    """Return codes [b, out], scale and zero [groups, out] of a block [out, b] of rows and columns."""
+    importance = moment.diagonal().float()
+    weight = original.T.clone(memory_format=torch.contiguous_format)  # a column at a time is read and written
     wanted = weight.clone()
     codes = torch.empty_like(weight)
     errors = torch.empty(group_size, weight.shape[1])

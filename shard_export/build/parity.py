@@ -16,28 +16,26 @@ import numpy as np
 import openvino as ov
 import torch
 
+from shard_export.build.exact import ExactRun, LayerRun, experts_bytes
+from shard_export.build.judging import check, check_finite, compare_logits, relative_error
+from shard_export.build.masks import causal_mask
 from shard_export.build.reference import check_masks, fresh_tables, positions_to_check
-from shard_export.build.skeleton import causal_mask
-from shard_export.library.errors import ParityFailed
 from shard_export.library.manifest import EndToEnd, Parity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shard_export.build.skeleton import Skeleton
     from shard_export.build.trace import LayerCall
 
-MAX_RELATIVE_ERROR = 1e-4
-"""Largest difference to transformers before compression, relative to the token's largest value."""
-
-MAX_MEAN_KL = 4.0
-"""Compressed logits further than this (in nats) from the source's are noise: plain INT4 of a small model costs 0.4."""
+    Store = Callable[[], ov.Model]
+    """Compresses and writes a unit once its float32 form has passed, and returns what was written."""
 
 MAX_LATE_POSITION = 8192
 ROW_TOKENS = 96
 QUIET_TOKENS = 8
 QUIET_SIZE = 1e-3
 """Root mean square of the quiet tokens: its square is as small as the epsilons of norms (1e-5, 1e-6)."""
-
-_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
 
 TEXT = """A fallow field is one that is resting. Farmers learned long ago that land which carries a crop every year
 grows tired, and that a season without sowing gives it back what it lost. The capital of France is Paris, which lies
@@ -90,12 +88,12 @@ class Gate:
     def rope(self, unit: ov.Model, rope: int) -> float:
         """Check the rotary tables of one kind over the whole context against newly made rotary modules."""
         rows = [*self.position_ids, positions_to_check(self._skeleton, self.position_ids.shape[1])]
-        layer, compiled = self._skeleton.ropes[rope], self._compile(unit)
+        layer, run = self._skeleton.ropes[rope], ExactRun(self._core, unit)
         wanted = [fresh_tables(self._skeleton, layer, row) for row in rows]
         found = []
         for row in rows:
-            result = compiled([row[None].numpy()])
-            found.append((torch.from_numpy(result[0]), torch.from_numpy(result[1])))
+            cos, sin = run([row[None].numpy()])
+            found.append((torch.from_numpy(cos), torch.from_numpy(sin)))
         # cos and sin lie in [-1, 1] up to a scale: float32 rounding of large angles is the only difference allowed.
         error = max(
             relative_error(ours.numpy(), theirs.numpy())
@@ -110,150 +108,89 @@ class Gate:
         """Return R, the width of that kind's tables; call `rope` first."""
         return int(self._tables[rope].reference[0].shape[-1])
 
-    def embed(self, plain: ov.Model, stored: ov.Model) -> tuple[Parity, Chains]:
+    def embed(self, plain: ov.Model, store: Store) -> tuple[Parity, Chains]:
         """Check the embedding and start the chains."""
         reference = self._skeleton.embed(self.input_ids).numpy()
         ids = self.input_ids.numpy()
-        chains = Chains(reference, self._compile(plain)([ids])[0], self._compile(stored)([ids])[0])
-        parity = Parity(relative_error(chains.plain, reference), relative_error(chains.stored, reference))
-        check(parity.fp32_error, "embed")
+        (in_float32,) = ExactRun(self._core, plain)([ids])
+        error = relative_error(in_float32, reference)
+        check(error, "embed")
+        (stored,) = ExactRun(self._core, store())([ids])
+        parity = Parity(error, relative_error(stored, reference))
         check_finite(parity.compressed_error, "embed")
-        return parity, chains
+        return parity, Chains(reference, in_float32, stored)
 
     def layer(
-        self, name: str, call: LayerCall, units: tuple[ov.Model, ov.Model], chains: Chains, kind: tuple[int, int]
+        self, name: str, call: LayerCall, plain: ov.Model, store: Store, *, chains: Chains, kind: tuple[int, int]
     ) -> tuple[Parity, Chains]:
-        """Check one layer and take the chains through it; `units` is (plain, stored), `kind` (rope, window)."""
-        (plain, stored), (rope, window) = units, kind
-        tables = self._tables[rope]
-        mask = causal_mask(self.input_ids.shape[1], window)
+        """Check one layer and take the chains through it; `kind` is (rope, window).
+
+        The layer itself is run before `store` is called, and not after.
+        """
+        rope, window = kind
+        tables, mask = self._tables[rope], causal_mask(self.input_ids.shape[1], window)
         with torch.no_grad():
-            reference = call.run(torch.from_numpy(chains.reference), mask, *tables.reference, None).numpy()
-        compiled = self._compile(plain)
-        plain_out = self._in_two_chunks(compiled, chains.reference, chains.plain, mask, tables)
-        stored_out = self._in_two_chunks(self._compile(stored), chains.reference, chains.stored, mask, tables)
-        quiet_error = self._quiet_error(call, compiled, chains.reference, tables.reference, window)
-        parity = Parity(
-            max(quiet_error, relative_error(plain_out[:2], reference)), relative_error(stored_out[:2], reference)
-        )
-        check(parity.fp32_error, name)
+            reference = call.run(torch.from_numpy(chains.reference), mask, *tables.reference).numpy()
+        token_bytes = experts_bytes(plain) * self._skeleton.experts_per_token
+        run = LayerRun(self._core, plain, token_bytes)
+        plain_out = _in_two_chunks(run, chains.reference, chains.plain, mask, tables)
+        quiet_error = _quiet_error(call, run, chains.reference, tables.reference, window)
+        error = max(quiet_error, relative_error(plain_out[:2], reference))
+        check(error, name)
+        del run
+        compressed = LayerRun(self._core, store(), token_bytes)
+        stored_out = _in_two_chunks(compressed, chains.reference, chains.stored, mask, tables)
+        parity = Parity(error, relative_error(stored_out[:2], reference))
         check_finite(parity.compressed_error, name)
         return parity, Chains(reference, plain_out[2:], stored_out[2:])
 
-    def head(self, plain: ov.Model, stored: ov.Model, chains: Chains) -> tuple[Parity, EndToEnd]:
+    def head(self, plain: ov.Model, store: Store, chains: Chains) -> tuple[Parity, EndToEnd]:
         """Check the head, then judge the logits at the end of the three chains."""
         quiet = _quiet(chains.reference)
         with torch.no_grad():
             reference = self._skeleton.head(torch.from_numpy(chains.reference)).numpy()
             reference_quiet = self._skeleton.head(torch.from_numpy(quiet)).numpy()
-        compiled, compressed = self._compile(plain), self._compile(stored)
-        errors = [
-            relative_error(compiled([hidden])[0], wanted)
+        run = ExactRun(self._core, plain)
+        error = max(
+            relative_error(run([hidden])[0], wanted)
             for hidden, wanted in ((chains.reference, reference), (quiet, reference_quiet))
-        ]
-        parity = Parity(max(errors), relative_error(compressed([chains.reference])[0], reference))
-        check(parity.fp32_error, "head")
+        )
+        check(error, "head")
+        (plain_logits,) = run([chains.plain])
+        del run
+        compressed = ExactRun(self._core, store())
+        parity = Parity(error, relative_error(compressed([chains.reference])[0], reference))
         check_finite(parity.compressed_error, "head")
-        judged = compare_logits(reference, compiled([chains.plain])[0], compressed([chains.stored])[0])
+        judged = compare_logits(reference, plain_logits, compressed([chains.stored])[0])
         return parity, msgspec.structs.replace(judged, highest_position=int(self.position_ids.max()))
 
-    def _quiet_error(
-        self,
-        call: LayerCall,
-        compiled: Any,
-        hidden: Array,
-        tables: tuple[torch.Tensor, torch.Tensor],
-        window: int,
-    ) -> float:
-        """Compare output, keys and values of a few tokens that are as small as the epsilons of norms."""
-        quiet = _quiet(hidden)
-        count = quiet.shape[1]
-        cos, sin = (table[:1, :count] for table in tables)
-        past = [np.zeros((1, heads, 0, size), np.float32) for heads, size in cache_shapes(compiled)]
-        inputs = [torch.from_numpy(quiet), causal_mask(count, window), cos, sin, *map(torch.from_numpy, past)]
-        with torch.no_grad():
-            wanted = call(*inputs)
-        found = compiled([np.ascontiguousarray(tensor.numpy()) for tensor in inputs])
-        return max(
-            relative_error(_by_token(found[port]), _by_token(wanted[port].numpy())) for port in range(len(wanted))
-        )
 
-    def _in_two_chunks(
-        self, compiled: Any, reference: Array, chain: Array, mask: torch.Tensor, tables: _Tables
-    ) -> Array:
-        """Run the reference's states with the reference's tables and the chain's with those of the rope unit."""
-        hidden = np.concatenate([reference, chain])
-        cos, sin = (torch.cat(pair).numpy() for pair in zip(tables.reference, tables.unit, strict=True))
-        rows, tokens = hidden.shape[:2]
-        full = np.broadcast_to(mask.numpy(), (rows, 1, tokens, tokens))
-        past = [np.zeros((rows, heads, 0, size), np.float32) for heads, size in cache_shapes(compiled)]
-        outputs = []
-        for first, last in ((0, tokens // 2), (tokens // 2, tokens)):
-            chunk = [hidden[:, first:last], full[:, :, first:last, :last], cos[:, first:last], sin[:, first:last]]
-            result = compiled([np.ascontiguousarray(part) for part in chunk] + past)
-            outputs.append(result[0])
-            past = [result[1], result[2]]
-        return np.concatenate(outputs, 1)
+def _in_two_chunks(run: LayerRun, reference: Array, chain: Array, mask: torch.Tensor, tables: _Tables) -> Array:
+    """Run the reference's states with the reference's tables and the chain's with those of the rope unit."""
+    hidden = np.concatenate([reference, chain])
+    cos, sin = (torch.cat(pair).numpy() for pair in zip(tables.reference, tables.unit, strict=True))
+    return run.in_chunks(hidden, mask.numpy(), (cos, sin), 2)[0]
 
-    def _compile(self, model: ov.Model) -> Any:
-        return self._core.compile_model(model, "CPU", _EXACT)
+
+def _quiet_error(
+    call: LayerCall, run: LayerRun, hidden: Array, tables: tuple[torch.Tensor, torch.Tensor], window: int
+) -> float:
+    """Compare output, keys and values of a few tokens that are as small as the epsilons of norms."""
+    quiet = _quiet(hidden)
+    count = quiet.shape[1]
+    cos, sin = (table[:1, :count] for table in tables)
+    mask = causal_mask(count, window)
+    with torch.no_grad():
+        wanted = call.run_with_cache(torch.from_numpy(quiet), mask, cos, sin)
+    found = run.in_chunks(quiet, mask.numpy(), (cos.numpy(), sin.numpy()), 1)
+    return max(
+        relative_error(_by_token(ours), _by_token(theirs.numpy())) for ours, theirs in zip(found, wanted, strict=True)
+    )
 
 
 def late_position(context_tokens: int, tokens: int) -> int:
     """Return where the late row of `tokens` begins: it ends at the context's end, or beyond 4,000 in longer ones."""
     return max(0, min(context_tokens, MAX_LATE_POSITION) - tokens)
-
-
-def cache_shapes(unit: ov.Model | ov.CompiledModel) -> list[tuple[int, int]]:
-    """Read (heads, head size) of keys and values from a layer unit's ports."""
-    shapes = [unit.input(name).get_partial_shape() for name in ("past_k", "past_v")]
-    return [(shape[1].get_length(), shape[3].get_length()) for shape in shapes]
-
-
-def relative_error(found: Array, wanted: Array) -> float:
-    """Return the worst token's max|found - wanted| / max|wanted| over the last axis; infinite when not comparable.
-
-    Token by token, because a model's first token can be a thousand times larger than the others and would hide them.
-    """
-    if found.shape != wanted.shape or not (np.isfinite(found).all() and np.isfinite(wanted).all()):
-        return float("inf")
-    largest = np.maximum(np.abs(wanted).max(-1), np.finfo(np.float32).tiny)
-    return float((np.abs(found - wanted).max(-1) / largest).max(initial=0.0))
-
-
-def check(error: float, what: str) -> None:
-    """Raise ParityFailed when a float32 unit differs from transformers."""
-    if not 0 <= error <= MAX_RELATIVE_ERROR:
-        raise ParityFailed(
-            f"The unit {what} differs from transformers by {error:.1e} (allowed {MAX_RELATIVE_ERROR:.0e}), so nothing "
-            "was published; this model cannot be exported by this version."
-        )
-
-
-def check_finite(error: float, what: str) -> None:
-    """Raise ParityFailed when a compressed unit gave something that is no number."""
-    if not np.isfinite(error):
-        raise ParityFailed(
-            f"The compressed unit {what} computes values that are not finite, so nothing was published; choose "
-            "--layers int8_asym or another group size."
-        )
-
-
-def compare_logits(reference: Array, plain: Array, stored: Array) -> EndToEnd:
-    """Compare the three chains' logits [2,n,V]; raises ParityFailed for noise."""
-    fp32_error = relative_error(plain, reference)
-    check(fp32_error, "chain as a whole")
-    ours, theirs = (torch.log_softmax(torch.from_numpy(logits), -1) for logits in (stored, reference))
-    mean_kl = float((theirs.exp() * (theirs - ours)).sum(-1).double().mean())
-    if not mean_kl <= MAX_MEAN_KL:
-        raise ParityFailed(
-            f"The compressed model's answers have nothing to do with the source's (mean KL {mean_kl:.2f}), so nothing "
-            "was published; choose --layers int8_asym or a smaller group size."
-        )
-    agreement = float((stored.argmax(-1) == reference.argmax(-1)).mean())
-    return EndToEnd(
-        positions=int(np.prod(reference.shape[:2])), top1_agreement=agreement, mean_kl=mean_kl, fp32_error=fp32_error
-    )
 
 
 def _quiet(hidden: Array) -> Array:

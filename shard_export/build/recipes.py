@@ -6,47 +6,57 @@ figures behind that choice are in the package's README.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 import numpy as np
-import torch
 
 from shard_export.build.calibration import Calibration, Inputs
-from shard_export.build.gptq import BLOCK_COLUMNS, round_by_inputs
-from shard_export.build.quantize import (
-    GGUF_FORMATS,
-    PER_CHANNEL,
-    Array,
-    Mode,
-    Packed,
-    PlainMode,
-    compress_unit,
-    group_size_for,
-)
-from shard_export.build.repack import repack
+from shard_export.build.packed import GGUF_FORMATS, Array, Mode, PlainMode, group_size_for
+from shard_export.build.quantize import compress_unit
+from shard_export.build.rounding import KeepBlocks, Matrices, RoundByInputs
+from shard_export.build.sensitivity import choose_for_eight_bits, room_for_eight_bits
 from shard_export.library.errors import CompressionError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import openvino as ov
 
-    from shard_export.build.job import BuildOptions
+    from shard_export.build.options import BuildOptions
     from shard_export.build.skeleton import End, Skeleton
     from shard_export.build.trace import LayerCall
+    from shard_export.library.manifest import Unit
 
-Choice = Mode | Literal["auto"]
+    Compress = Callable[[ov.Model], None]
+
 CHOICES: tuple[str, ...] = ("auto", *get_args(Mode))
 
 # With scales and zero points, at 32 columns a group; a bit over, for an estimate before the start.
 _BITS = {"int4_sym": 4.5, "int4_asym": 4.7, "int4_gptq": 5.1, "int8_asym": 8.1, "Q4_0": 4.5, "Q4_1": 5.1, "Q4_K": 5.1}
 _BITS_IN_EIGHT = 9.0
+_KEPT = ("gguf", "int8_asym")
+
+
+class Seen(NamedTuple):
+    """What the calibration text says about a layer; its hidden states behind the layer go on to the next."""
+
+    inputs: list[Inputs]
+    damage: dict[str, float]
+    behind: Array
 
 
 class Recipe:
     """How the units of one build are stored. `layers` and `ends` are the modes that `auto` turned out to be."""
 
     def __init__(self, skeleton: Skeleton, options: BuildOptions) -> None:
-        self._skeleton, self._group_size = skeleton, options.group_size
-        self._formats = {name: skeleton.ledger.stored_format(name) for name in skeleton.matrix_shapes()}
+        self._skeleton, self._group_size, self._ratio = skeleton, options.group_size, options.int8_ratio
+        self._formats = {
+            skeleton.full_name(index, name): skeleton.ledger.stored_format(skeleton.full_name(index, name))
+            for index, shapes in enumerate(skeleton.shapes)
+            for name, shape in shapes.items()
+            if len(shape) == 2
+        }
         has_blocks = any(self._formats.values())
         self.layers: Mode = options.layers if options.layers != "auto" else "gguf" if has_blocks else "int4_gptq"
         self.ends: Mode = options.ends if options.ends != "auto" else "gguf" if has_blocks else "int8_asym"
@@ -67,40 +77,64 @@ class Recipe:
     def library_bytes(self) -> float:
         """Estimate the size of the units."""
         layers, ends = self._skeleton.weight_count()
-        shapes = self._skeleton.matrix_shapes()
-        matrices = sum(rows * width for rows, width in shapes.values())
-        bits = sum(rows * width * self._bits(name) for name, (rows, width) in shapes.items())
+        bits = matrices = 0.0
+        for index, shapes in enumerate(self._skeleton.shapes):
+            for name, shape in shapes.items():
+                matrices += math.prod(shape)
+                bits += math.prod(shape) * self._bits(self._skeleton.full_name(index, name))
+        bits += self._ratio * max(0.0, _BITS_IN_EIGHT * matrices - bits)
         # What is no matrix stays in 32 bits.
         return bits / 8 + (layers - matrices) * 4 + ends * _BITS_IN_EIGHT / 8
 
     def start(self, tokenizer: Any) -> None:
         """Prepare the text that roundings are chosen by, if they are."""
-        if self.layers == "int4_gptq":
+        if self.layers == "int4_gptq" or self._ratio:
             self._calibration = Calibration(self._skeleton, tokenizer)
 
     def first_inputs(self) -> Array:
         """Return the hidden states of that text before the first layer (empty without); the embedding must be there."""
         return self._calibration.start() if self._calibration is not None else np.zeros((0, 0, 0), np.float32)
 
-    def layer_inputs(self, call: LayerCall, hidden: Array, kind: tuple[int, int]) -> tuple[list[Inputs], Array]:
-        """Take the text through a layer; returns what its matrices read and the hidden states behind it."""
-        return self._calibration.layer(call, hidden, kind) if self._calibration is not None else ([], hidden)
+    def look_at(self, call: LayerCall, hidden: Array, kind: tuple[int, int]) -> Seen:
+        """Take that text through a filled layer of that (rope, window)."""
+        if self._calibration is None:
+            return Seen([], {}, hidden)
+        inputs, behind = self._calibration.layer(call, hidden, kind)
+        damage = {}
+        if self._ratio:
+            damage = self._calibration.damage(call, hidden, kind, self._group_size)
+        return Seen(inputs, damage, behind)
 
-    def compress_layer(self, model: ov.Model, index: int, inputs: list[Inputs]) -> None:
-        """Compress a layer's unit in place; raises CompressionError."""
+    def for_layer(self, index: int, seen: Seen, finished: Sequence[Unit]) -> Compress:
+        """Return what compresses the layer's unit in place, and raises CompressionError; the layer may be dropped then.
+
+        Matrices are let go of one by one while it works.
+        """
+        if self.layers == "int8_asym":
+            return lambda model: compress_unit(model, "int8_asym", None)
+        matrices = Matrices(self._skeleton.matrices(index))
         if self.layers == "gguf":
-            compress_unit(model, "int8_asym", None, self._repacking(index))
-        elif self.layers == "int4_gptq":
-            compress_unit(model, "int4_asym", self._group_size, self._rounding(index, inputs))
-        else:
-            compress_unit(model, self.layers, self._group_size)
+            blocks = KeepBlocks(matrices, self._skeleton.ledger.blocks)
+            return lambda model: compress_unit(model, "int8_asym", None, blocks)
+        inputs = seen.inputs if self.layers == "int4_gptq" else []
+        plain = cast("PlainMode", "int4_asym" if self.layers == "int4_gptq" else self.layers)
+        pack = RoundByInputs(matrices, inputs, self._group_size, self._in_eight(index, seen.damage, finished))
+        return lambda model: compress_unit(model, plain, self._group_size, pack)
 
-    def compress_end(self, model: ov.Model, end: End) -> None:
-        """Compress the unit `embed` or `head` in place; raises CompressionError."""
-        if self.ends == "gguf":
-            compress_unit(model, "int8_asym", None, self._repacking(end))
-        else:
-            compress_unit(model, cast("PlainMode", self.ends), None)
+    def _in_eight(self, index: int, damage: dict[str, float], finished: Sequence[Unit]) -> frozenset[str]:
+        if not self._ratio:
+            return frozenset()
+        shapes = self._skeleton.shapes
+        sizes = {name: math.prod(shapes[index][name]) for name in damage}
+        weights = {layer: sum(map(math.prod, found.values())) for layer, found in enumerate(shapes)}
+        return choose_for_eight_bits(damage, sizes, room_for_eight_bits(self._ratio, weights, index, finished))
+
+    def for_end(self, end: End) -> Compress:
+        """Return what compresses the unit `embed` or `head` in place; see `for_layer`."""
+        if self.ends != "gguf":
+            return lambda model: compress_unit(model, cast("PlainMode", self.ends), None)
+        blocks = KeepBlocks(Matrices(self._skeleton.matrices(end)), self._skeleton.ledger.blocks)
+        return lambda model: compress_unit(model, "int8_asym", None, blocks)
 
     def _check(self, has_blocks: bool) -> None:
         """Refuse what cannot be before any work is done."""
@@ -112,56 +146,16 @@ class Recipe:
             raise CompressionError("Embedding and head cannot be rounded by their inputs; store them as int8_asym.")
         if self.layers == "gguf" and self._group_size is not None:
             raise CompressionError("The blocks of the file have their own group sizes; leave out --group-size.")
-        if self.layers not in {"gguf", "int8_asym"}:
-            for name, shape in self._skeleton.matrix_shapes().items():
-                group_size_for(shape[1], self._group_size, name)
+        if self._ratio and (self.layers in _KEPT or not 0 < self._ratio < 1):
+            raise CompressionError(
+                "A share of eight-bit weights lies between 0 and 1 and needs layers of four bits; "
+                "correct --int8-ratio or choose --layers int4_gptq."
+            )
+        if self.layers not in _KEPT:
+            for index, shapes in enumerate(self._skeleton.shapes):
+                for name, shape in shapes.items():
+                    group_size_for(shape[-1], self._group_size, self._skeleton.full_name(index, name))
 
     def _bits(self, name: str) -> float:
-        applied = self._formats[name] if self.layers == "gguf" else self.layers
+        applied = self._formats.get(name, "") if self.layers == "gguf" else self.layers
         return _BITS.get(applied, _BITS_IN_EIGHT)
-
-    def _repacking(self, unit: int | End) -> Any:
-        matrices = self._skeleton.matrices(unit)
-
-        def pack(values: Array) -> Packed | None:
-            name = _named(matrices, values)
-            blocks = self._skeleton.ledger.blocks(name) if name else None
-            return repack(blocks, values) if blocks is not None else None
-
-        return pack
-
-    def _rounding(self, index: int, inputs: list[Inputs]) -> Any:
-        matrices = self._skeleton.matrices(index)
-        packed: dict[str, Packed] = {}
-        for names, moments in inputs:
-            known = {short: name for short in names for name in matrices if name.endswith(f".{short}")}
-            if known:
-                # Matrices that read the same inputs are rounded together: it is one loop over the columns.
-                stacked = torch.cat([matrices[name] for name in known.values()])
-                packed.update(self._rounded(stacked, moments, [(n, len(matrices[n])) for n in known.values()]))
-
-        def pack(values: Array) -> Packed | None:
-            return packed.get(_named(matrices, values))
-
-        return pack
-
-    def _rounded(
-        self, stacked: torch.Tensor, moments: list[torch.Tensor], parts: list[tuple[str, int]]
-    ) -> dict[str, Packed]:
-        size = group_size_for(stacked.shape[1], self._group_size, parts[0][0])
-        if size == PER_CHANNEL or (len(moments) > 1 and BLOCK_COLUMNS % size):
-            return {}
-        whole = round_by_inputs(stacked, moments, size)
-        found, first = {}, 0
-        for name, rows in parts:
-            found[name] = whole.rows(slice(first, first + rows))
-            first += rows
-        return found
-
-
-def _named(matrices: dict[str, torch.Tensor], values: Array) -> str:
-    """Find a constant among the matrices by its values, because tracing does not always keep names."""
-    for name, tensor in matrices.items():
-        if not tensor.is_meta and tuple(tensor.shape) == values.shape and np.array_equal(tensor.numpy(), values):
-            return name
-    return ""

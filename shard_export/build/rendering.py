@@ -60,7 +60,9 @@ def check_rendering(tokenizer: Any, codec: ChatCodec, template: str) -> int:
             _compare_conversation(name, messages, tokenizer, codec, template)
     texts = {name: "\n".join(turn["content"] for turn in messages) for name, messages in conversations.items()}
     for name, text in texts.items():
-        theirs = codec.with_one_bos(list(tokenizer(text, add_special_tokens=False, truncation=False).input_ids))
+        theirs = codec.with_one_bos(
+            list(tokenizer(text, add_special_tokens=False, truncation=False, verbose=False).input_ids)
+        )
         ours = codec.encode_text(text)
         _compare(f"the plain text of {name}", ours, theirs)
         if codec.decode(ours) != _decoded(tokenizer, ours):

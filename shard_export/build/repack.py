@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shard_export.build.quantize import GGUF_FORMATS, Packed, Quantized
+from shard_export.build.packed import GGUF_FORMATS, Packed, Quantized, joined, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,10 +40,22 @@ def repack(blocks: Blocks, weight: Array) -> Packed | None:
     None when the format does not map, or when the codes do not give back that very matrix (a checkpoint may scale or
     cut tensors in ways we do not know): then the caller quantizes `weight` instead and the manifest says so.
     """
-    decode = _DECODERS.get(blocks.format)
-    rows, width = weight.shape
-    if decode is None or blocks.data.shape[0] != rows:
+    if blocks.data.shape[0] != len(weight):
         return None
+    parts = []
+    for rows in row_blocks(weight.shape):
+        part = _repack_rows(blocks._replace(data=blocks.data[rows]), weight[rows])
+        if part is None:
+            return None
+        parts.append(part)
+    return joined(parts)
+
+
+def _repack_rows(blocks: Blocks, weight: Array) -> Packed | None:
+    decode = _DECODERS.get(blocks.format)
+    if decode is None:
+        return None
+    rows, width = weight.shape
     groups = decode(np.ascontiguousarray(blocks.data).reshape(-1, blocks.block_bytes))
     size = groups.codes.shape[-1]
     if rows * width != groups.codes.size:

@@ -8,14 +8,19 @@ and sliding windows are found without a line of code per family.
 
 from __future__ import annotations
 
-import copy
-import inspect
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from shard_export.build.probe import Tap, decoder_layers, group_tables, probe_windows
 from shard_export.checkpoint.conversion import converted
-from shard_export.checkpoint.families import attention_for, check_family, rope_kinds, unknown_family
+from shard_export.checkpoint.families import (
+    attention_for,
+    check_family,
+    experts_per_token,
+    rope_kinds,
+    unknown_family,
+)
 from shard_export.checkpoint.ledger import KeyLedger
 from shard_export.library.errors import CheckpointError, TensorMismatch
 
@@ -24,43 +29,30 @@ if TYPE_CHECKING:
 
 End = Literal["embed", "head"]
 
-# Long enough to show a window, short enough to cost nothing.
-_PROBE_WINDOW, _PROBE_TOKENS = 5, 12
-MASKED = -65504.0
-"""What a unit's mask input holds for a key that must not be seen: the lowest finite float16."""
-
-
-class Tap(torch.nn.Module):  # type: ignore[misc]  # torch is not followed by mypy
-    """Stands in for a decoder layer: remembers its arguments and hands the hidden states on unchanged."""
-
-    def __init__(self, layer: torch.nn.Module) -> None:
-        super().__init__()
-        self.hidden: torch.Tensor | None = None
-        self.arguments: dict[str, Any] = {}
-        for name, value in vars(layer).items():
-            # Models choose masks and rotary tables by such marks of the layer (attention_type and the like).
-            if not name.startswith("_") and isinstance(value, str | int | float | bool):
-                setattr(self, name, value)
-
-    def forward(self, hidden_states: torch.Tensor, **arguments: Any) -> torch.Tensor:
-        self.hidden, self.arguments = hidden_states, arguments
-        return hidden_states
+LEAST_CONTEXT_TOKENS = 32
+BATCHED_EXPERTS = "batched_mm"
+"""Experts picked by index are a Gather and a MatMul, which OpenVINO can convert and run."""
 
 
 class Skeleton:
     """The model of a checkpoint with all but its layers, embedding and output matrix loaded, and its layers tapped.
 
     `kinds[i]` is (rope index, window tokens) of layer i; a window of 0 is full attention, a rope index of -1 none.
+    `shapes[i]` are the shapes of its matrices by their names in the layer; experts are one [experts, rows, columns].
+    `context_tokens` shortens the context (0: the model's own).
     """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, context_tokens: int = 0) -> None:
         self.config = checkpoint.config()
         self.family = str(self.config.model_type)
         check_family(self.config)
+        self.context_tokens = _context(self.config, context_tokens)
         self.model = self._empty_model()
         checkpoint.bind(self.model)
-        self._prefix, layers = _decoder_layers(self.model, self.config, self.family)
-        self._layers: list[torch.nn.Module] = list(layers)
+        self._prefix, layers = decoder_layers(self.model, self.config, self.family)
+        self._layers: list[torch.nn.Module] = [layer.requires_grad_(False).eval() for layer in layers]
+        self.shapes = [_matrix_shapes(layer) for layer in self._layers]
+        self.experts_per_token = experts_per_token(self.config)
         self.ledger = KeyLedger(
             converted(checkpoint, self.model),
             {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()},
@@ -83,10 +75,6 @@ class Skeleton:
     def hidden_size(self) -> int:
         return int(self.config.hidden_size)
 
-    @property
-    def context_tokens(self) -> int:
-        return int(self.config.max_position_embeddings)
-
     def notes(self) -> list[str]:
         """Say where the library will differ from what transformers does, and why."""
         if "longrope" not in rope_kinds(self.config):
@@ -107,19 +95,14 @@ class Skeleton:
         layers = [sum(int(tensor.numel()) for tensor in layer.state_dict().values()) for layer in self._layers]
         return max(*layers, self.vocab_size * self.hidden_size)
 
-    def matrix_shapes(self) -> dict[str, tuple[int, int]]:
-        """List the layers' matrices with (output rows, input columns)."""
-        return {
-            f"{self._prefix}.{index}.{name}": (int(tensor.shape[0]), int(tensor.shape[1]))
-            for index, layer in enumerate(self._layers)
-            for name, tensor in layer.state_dict().items()
-            if tensor.ndim == 2
-        }
+    def full_name(self, index: int, name: str) -> str:
+        """Name a tensor of a layer as the checkpoint does."""
+        return f"{self._prefix}.{index}.{name}"
 
     def matrices(self, unit: int | End) -> dict[str, torch.Tensor]:
         """Return the matrices of a layer, or of an end, by their names in the checkpoint; `fill_*` loads them."""
         if isinstance(unit, int):
-            named = {f"{self._prefix}.{unit}.{name}": part for name, part in self._layers[unit].state_dict().items()}
+            named = {self.full_name(unit, name): part for name, part in self._layers[unit].state_dict().items()}
         else:
             state = self.model.state_dict()
             named = {name: state[name] for name in self._ends[unit]}
@@ -133,29 +116,35 @@ class Skeleton:
         name = "rope-sliding" if all(windows) else "rope-full"
         return name if name != self.rope_name(0) and len(self.ropes) == 2 else f"{name}-{rope}"
 
+    def layer(self, index: int) -> torch.nn.Module:
+        """Return a layer as it is, filled or not."""
+        return self._layers[index]
+
     def fill_layer(self, index: int) -> torch.nn.Module:
         """Load one layer's tensors (float32) and return the layer; call `drop_layer` when done with it."""
         layer = self._layers[index]
         names = layer.state_dict().keys()
-        tensors = {name: self.ledger.take(f"{self._prefix}.{index}.{name}") for name in names}
+        tensors = {name: self.ledger.take(self.full_name(index, name)) for name in names}
         layer.load_state_dict(tensors, strict=True, assign=True)
         _check_filled(layer, f"{self._prefix}.{index}")
-        return layer.requires_grad_(False).eval()
+        return layer.requires_grad_(False)
 
     def drop_layer(self, index: int) -> None:
-        """Give a layer's memory back."""
+        """Give a layer's memory back, as far as nobody else holds on to its tensors."""
+        for name in self._layers[index].state_dict():
+            _put(self._layers[index], name, torch.empty(0))
         self._layers[index] = torch.nn.Identity()
 
     def skip_layer(self, index: int) -> None:
         """Account for a layer that an earlier build finished."""
         for name in self._layers[index].state_dict():
-            self.ledger.skip(f"{self._prefix}.{index}.{name}")
+            self.ledger.skip(self.full_name(index, name))
         self.drop_layer(index)
 
     def fill_end(self, end: End) -> None:
         """Load the tensors that only `embed` or only `head` needs; call `drop_end` when done with them."""
         for name in self._ends[end]:
-            self._put(name, self.ledger.take(name))
+            _put(self.model, name, self.ledger.take(name))
 
     def skip_end(self, end: End) -> None:
         """Account for an end that an earlier build finished."""
@@ -165,11 +154,7 @@ class Skeleton:
     def drop_end(self, end: End) -> None:
         """Give the memory of an end back."""
         for name in self._ends[end]:
-            self._put(name, torch.empty(0))  # not `meta`: a graph cannot be traced beside such tensors
-
-    def _put(self, name: str, tensor: torch.Tensor) -> None:
-        module, _, attribute = name.rpartition(".")
-        setattr(self.model.get_submodule(module), attribute, torch.nn.Parameter(tensor, requires_grad=False))
+            _put(self.model, name, torch.empty(0))  # not `meta`: a graph cannot be traced beside such tensors
 
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Run what the model does before its first layer: ids [B,n] -> hidden [B,n,H]."""
@@ -189,12 +174,11 @@ class Skeleton:
     def rotary(self, layer: int, position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cos and sin [B,n,R] as the model hands them to a layer."""
         self._run(inputs_embeds=torch.zeros(1, 1, self.hidden_size), position_ids=position_ids)
-        cos, sin = self.taps[layer].arguments["position_embeddings"]
-        return cos, sin
+        return self.taps[layer].tables()
 
     def _run(self, *, tapped: bool = True, **inputs: torch.Tensor) -> Any:
         # A ready 4D mask keeps the model from building one; the taps ignore it.
-        runner = self.model.get_submodule(self._prefix.rpartition(".")[0]) if tapped else self.model
+        runner = self._decoder if tapped else self.model
         return runner(attention_mask=torch.zeros(1, 1, 1, 1), use_cache=False, **inputs)
 
     def _empty_model(self) -> Any:
@@ -206,8 +190,7 @@ class Skeleton:
                 model = AutoModelForCausalLM.from_config(
                     self.config,
                     attn_implementation=attention_for(self.config),
-                    # Experts picked by index are a Gather and a MatMul, which OpenVINO can convert and run.
-                    experts_implementation="batched_mm",
+                    experts_implementation=BATCHED_EXPERTS,
                     dtype=torch.float32,
                 )
         except (ValueError, TypeError, ZeroDivisionError, RuntimeError) as error:
@@ -255,90 +238,42 @@ class Skeleton:
                 module.rope_type = dict.fromkeys(kind, "default")
 
     def _probe_kinds(self) -> list[tuple[int, int]]:
-        windows = self._probe_windows()
+        windows = probe_windows(self.model, self._decoder, self.taps, self.family)
         positions = torch.arange(0, max(2, min(self.context_tokens, 512)), 7)[None]
-        seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-        kinds = []
-        for index, window in enumerate(windows):
-            tables = self.rotary(index, positions) if index == 0 else self._tables(index)
-            same = [rope for rope, known in enumerate(seen) if _equal(tables, known)]
-            if not same:
-                same = [len(seen)]
-                seen.append(tables)
-                self.ropes.append(index)
-            kinds.append((same[0], window))
-        return kinds
+        self._run(inputs_embeds=torch.zeros(1, 1, self.hidden_size), position_ids=positions)
+        kinds, self.ropes = group_tables(self.taps)
+        return list(zip(kinds, windows, strict=True))
 
-    def _tables(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        cos, sin = self.taps[index].arguments["position_embeddings"]
-        return cos, sin
-
-    def _probe_windows(self) -> list[int]:
-        """Let the model build its masks with a short window and read from them which layers use it."""
-        real = self.model.config
-        window = int(getattr(real, "sliding_window", None) or 0)
-        probe = copy.deepcopy(real)
-        probe._attn_implementation = "eager"  # noqa: SLF001 - the only switch that makes the model build full masks
-        if window:
-            probe.sliding_window = _PROBE_WINDOW
-        decoder = self.model.get_submodule(self._prefix.rpartition(".")[0])
-        self.model.config = decoder.config = probe
-        try:
-            decoder(inputs_embeds=torch.zeros(1, _PROBE_TOKENS, self.hidden_size), use_cache=False)
-        finally:
-            self.model.config = decoder.config = real
-        windows = []
-        for tap in self.taps:
-            mask, positions = tap.arguments["attention_mask"], tap.arguments.get("position_embeddings")
-            if mask is None or not isinstance(positions, tuple):
-                raise unknown_family(self.family, "its layers are not driven by a mask and rotary tables")
-            windows.append(window if self._is_windowed(mask[0, 0]) else 0)
-        return windows
-
-    def _is_windowed(self, mask: torch.Tensor) -> bool:
-        visible = mask if mask.dtype == torch.bool else mask > MASKED / 2
-        if torch.equal(visible, visible_keys(_PROBE_TOKENS, 0)):
-            return False
-        if torch.equal(visible, visible_keys(_PROBE_TOKENS, _PROBE_WINDOW)):
-            return True
-        raise unknown_family(self.family, "its attention mask is neither causal nor a sliding window")
+    @property
+    def _decoder(self) -> torch.nn.Module:
+        return self.model.get_submodule(self._prefix.rpartition(".")[0])
 
 
-def _equal(ours: tuple[torch.Tensor, ...], theirs: tuple[torch.Tensor, ...]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))
+def _context(config: Any, wanted: int) -> int:
+    """Return the context of a library; raises CheckpointError for a wish that the model cannot fulfil."""
+    longest = int(config.max_position_embeddings)
+    if not wanted:
+        return longest
+    if not LEAST_CONTEXT_TOKENS <= wanted <= longest:
+        raise CheckpointError(
+            f"The model has a context of {longest} tokens, so the library's cannot be {wanted}; choose a --context "
+            f"from {LEAST_CONTEXT_TOKENS} to {longest}."
+        )
+    return wanted
 
 
-def visible_keys(tokens: int, window: int) -> torch.Tensor:
-    """Return which keys each query sees, [n,n] bool; a window counts the query itself, 0 means no window."""
-    position = torch.arange(tokens)
-    distance = position[:, None] - position[None, :]
-    return (distance >= 0) & (distance < (window or tokens))
+def _matrix_shapes(layer: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in layer.state_dict().items() if tensor.ndim > 1}
 
 
-def causal_mask(tokens: int, window: int) -> torch.Tensor:
-    """Return the additive mask [1,1,n,n] of a layer with that window (0: none)."""
-    return torch.where(visible_keys(tokens, window), 0.0, MASKED)[None, None]
-
-
-def cache_argument(layer: torch.nn.Module) -> str:
-    """Tell what a decoder layer calls its cache: transformers renamed it in 5.24."""
-    parameters = inspect.signature(layer.forward).parameters
-    for name in ("cache", "past_key_values", "past_key_value", "layer_past"):
-        if name in parameters:
-            return name
-    raise unknown_family(type(layer).__name__, "its layers take no cache")
-
-
-def _decoder_layers(model: Any, config: Any, family: str) -> tuple[str, torch.nn.ModuleList]:
-    count = getattr(config, "num_hidden_layers", None)
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.ModuleList) and len(module) == count and _takes_hidden(module[0]):
-            return name, module
-    raise unknown_family(family, "no list of decoder layers was found")
-
-
-def _takes_hidden(layer: torch.nn.Module) -> bool:
-    return "hidden_states" in inspect.signature(layer.forward).parameters
+def _put(root: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
+    """Replace a tensor by its name; one that somebody still reads stays where it is."""
+    path, _, attribute = name.rpartition(".")
+    module = root.get_submodule(path)
+    if attribute in module._buffers:  # noqa: SLF001 - a buffer cannot be assigned a Parameter
+        setattr(module, attribute, tensor)
+    else:
+        setattr(module, attribute, torch.nn.Parameter(tensor, requires_grad=False))
 
 
 def _check_filled(module: torch.nn.Module, where: str) -> None:

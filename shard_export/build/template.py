@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     import openvino as ov
 
+_FIRST = 64
+
+Array = np.ndarray[Any, Any]
+
 
 class LayerTemplate:
     """A traced layer with a Parameter for each of its tensors, so that it holds no weights itself."""
@@ -43,14 +47,14 @@ class LayerTemplate:
 
 
 def make_template(layer: torch.nn.Module, trace: Callable[[], ov.Model]) -> LayerTemplate | None:
-    """Trace `layer` (filled; its tensors are put back) with markers; None when a tensor did not survive the trace."""
+    """Trace `layer` with markers, whatever it holds (it may be empty, and is put back); None when one got lost."""
     real = dict(layer.state_dict())
-    random = np.random.default_rng(0)
+    random = torch.Generator().manual_seed(0)
     markers = {
-        name: torch.from_numpy(random.uniform(0.01, 0.02, tuple(tensor.shape)).astype(np.float32))
-        for name, tensor in real.items()
+        name: torch.rand(tuple(tensor.shape), generator=random).mul_(0.01).add_(0.01) for name, tensor in real.items()
     }
     layer.load_state_dict(markers, assign=True)
+    layer.requires_grad_(False)
     try:
         model = trace()
     finally:
@@ -59,11 +63,11 @@ def make_template(layer: torch.nn.Module, trace: Callable[[], ov.Model]) -> Laye
     constants = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
     offsets: dict[str, float] = {}
     for name, marker in markers.items():
-        matching = [node for node in constants if _holds(node, marker.numpy())]
-        offsets[name] = 0.0
-        if not matching:
-            matching = [node for node in constants if _holds(node, marker.numpy() + np.float32(1))]
-            offsets[name] = 1.0
+        values = marker.numpy().reshape(-1)
+        for offset in (0.0, 1.0):
+            offsets[name] = offset
+            if matching := [node for node in constants if _holds(node, values, offset)]:
+                break
         if len(matching) != 1:
             return None
         place = op.parameter(list(matching[0].get_output_shape(0)), np.float32)
@@ -90,8 +94,13 @@ def layer_key(layer: torch.nn.Module) -> tuple[Any, ...]:
     return type(layer), shapes, settings
 
 
-def _holds(node: Any, marker: np.ndarray[Any, Any]) -> bool:
-    shape = list(node.get_output_shape(0))
-    if int(np.prod(shape)) != marker.size or node.get_element_type().get_type_name() != "f32":
+def _holds(node: Any, marker: Array, offset: float) -> bool:
+    if node.get_element_type().get_type_name() != "f32" or int(np.prod(node.get_output_shape(0))) != marker.size:
         return False
-    return bool(np.array_equal(node.get_data().reshape(-1), marker.reshape(-1)))
+    values = node.data.reshape(-1)
+    # A look at the first ones spares other matrices a whole copy.
+    return _is_moved(values[:_FIRST], marker[:_FIRST], offset) and _is_moved(values, marker, offset)
+
+
+def _is_moved(values: Array, marker: Array, offset: float) -> bool:
+    return np.array_equal(values, marker + np.float32(offset) if offset else marker)

@@ -270,7 +270,7 @@ def render(tokenizer: Any, conversation: Conversation) -> list[int]:
     messages = messages_of(conversation)
     if getattr(tokenizer, "chat_template", None):
         text = tokenizer.apply_chat_template(messages, tokenize=False)
-        ids = tokenizer(text, add_special_tokens=False).input_ids
+        ids = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     else:
-        ids = tokenizer("\n\n".join(message["content"] for message in messages)).input_ids
+        ids = tokenizer("\n\n".join(message["content"] for message in messages), verbose=False).input_ids
     return [int(token) for token in ids]

@@ -15,6 +15,7 @@ from shard_export.library.manifest import Tokens
 from shard_export.library.store import record_of, write_synced
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 FOLDER = "tokenizer"
@@ -33,9 +34,12 @@ _LOCAL_KEYS = (
 )
 
 
-def save_tokenizer(tokenizer: Any, config: Any, source: Path, library: Path, vocab_size: int) -> Tokens:
+def save_tokenizer(
+    tokenizer: Any, config: Any, source: Path, library: Path, vocab_size: int, *, more_ends: Sequence[int] = ()
+) -> Tokens:
     """Write the tokenizer's files into `library`/tokenizer, compare them with transformers, and describe them.
 
+    `more_ends` are ids that end an answer beside those that tokenizer and configs name.
     Raises CheckpointTorn when no tokenizer.json comes of it, CheckpointError when it names ids the model lacks or has
     an unusable template, TokensDiffer when the files do not make the tokens transformers makes.
     """
@@ -55,7 +59,7 @@ def save_tokenizer(tokenizer: Any, config: Any, source: Path, library: Path, voc
     files = sorted(path.relative_to(library).as_posix() for path in folder.rglob("*") if path.is_file())
     tokens = Tokens(
         files=[record_of(library, name) for name in files],
-        eos_ids=eos_ids(tokenizer, config, source, vocab_size),
+        eos_ids=eos_ids(tokenizer, config, source, vocab_size, more_ends),
         bos_id=tokenizer.bos_token_id,
         pad_id=tokenizer.pad_token_id,
         adds_bos=_adds_bos(tokenizer),
@@ -65,12 +69,12 @@ def save_tokenizer(tokenizer: Any, config: Any, source: Path, library: Path, voc
     return msgspec.structs.replace(tokens, texts_compared=check_rendering(tokenizer, codec, template))
 
 
-def eos_ids(tokenizer: Any, config: Any, source: Path, vocab_size: int) -> list[int]:
+def eos_ids(tokenizer: Any, config: Any, source: Path, vocab_size: int, more: Sequence[int] = ()) -> list[int]:
     """Collect every id that ends an answer: the tokenizer's, the config's and the generation config's.
 
     Raises CheckpointError for an id the model cannot produce: an answer would never end.
     """
-    found: set[Any] = set()
+    found: set[Any] = set(more)
     for value in (tokenizer.eos_token_id, getattr(config, "eos_token_id", None), _generation_eos(source)):
         found.update(value if isinstance(value, list) else [] if value is None else [value])
     found.discard(-1)  # how early conversions wrote "none"

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import openvino as ov
 import torch
 from transformers.cache_utils import Cache
 
-from shard_export.build.skeleton import cache_argument
+from shard_export.build.advice import quiet
+from shard_export.build.probe import cache_argument
+from shard_export.build.skeleton import BATCHED_EXPERTS
 from shard_export.library.errors import UnknownFamily
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shard_export.build.skeleton import Skeleton
+
+_EXPERTS = "_experts_implementation"
 
 
 class ConcatCache(Cache):  # type: ignore[misc]  # not followed by mypy
@@ -38,8 +40,8 @@ class ConcatCache(Cache):  # type: ignore[misc]  # not followed by mypy
         return int(self.keys.shape[2])
 
 
-class _ShapeCache(ConcatCache):
-    """Learns the shapes of keys and values, which configs name in many ways."""
+class _FirstCache(ConcatCache):
+    """An empty cache that keeps the keys and values of the only call."""
 
     def __init__(self) -> None:
         super().__init__(torch.zeros(0), torch.zeros(0))
@@ -72,22 +74,51 @@ class LayerCall(torch.nn.Module):  # type: ignore[misc]  # not followed by mypy
         past_v: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         cache = ConcatCache(past_k, past_v)
-        return self.run(hidden, mask, cos, sin, cache), cache.keys, cache.values
+        return self._call(hidden, mask, cos, sin, cache), cache.keys, cache.values
 
-    def run(
+    def run(self, hidden: torch.Tensor, mask: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """Run the layer itself without a cache: transformers' plain forward, the reference for parity."""
+        with _experts_one_by_one(self.layer):
+            return self._call(hidden, mask, cos, sin, None)
+
+    def run_with_cache(
+        self, hidden: torch.Tensor, mask: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Run the layer itself on an empty cache: hidden states, keys and values."""
+        cache = _FirstCache()
+        with _experts_one_by_one(self.layer):
+            return self._call(hidden, mask, cos, sin, cache), cache.keys, cache.values
+
+    def cache_shapes(self, hidden_size: int, rotary_size: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return (heads, head size) of keys and of values."""
+        table = torch.zeros(1, 1, rotary_size)
+        _, keys, values = self.run_with_cache(torch.zeros(1, 1, hidden_size), torch.zeros(1, 1, 1, 1), table, table)
+        (_, k_heads, _, k_size), (_, v_heads, _, v_size) = keys.shape, values.shape
+        return (k_heads, k_size), (v_heads, v_size)
+
+    def _call(
         self, hidden: torch.Tensor, mask: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: Cache | None
     ) -> torch.Tensor:
-        """Run the layer itself; without a cache this is transformers' plain forward, the reference for parity."""
         arguments = {self._cache_name: cache, "use_cache": cache is not None}
         result = self.layer(hidden, attention_mask=mask, position_embeddings=(cos, sin), **arguments)
         return result[0] if isinstance(result, tuple) else result
 
-    def cache_shapes(self, hidden_size: int, rotary_size: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return (heads, head size) of keys and of values."""
-        cache, table = _ShapeCache(), torch.zeros(1, 1, rotary_size)
-        self.run(torch.zeros(1, 1, hidden_size), torch.zeros(1, 1, 1, 1), table, table, cache)
-        (_, k_heads, _, k_size), (_, v_heads, _, v_size) = cache.keys.shape, cache.values.shape
-        return (k_heads, k_size), (v_heads, v_size)
+
+@contextlib.contextmanager
+def _experts_one_by_one(layer: torch.nn.Module) -> Iterator[None]:
+    """Let a layer run its experts in a loop: in the form that is traced each token copies the experts it picks.
+
+    It is transformers' own code for experts, too, and so another witness than the traced one.
+    """
+    found = [module.config for module in layer.modules() if hasattr(getattr(module, "config", None), _EXPERTS)]
+    configs = [config for config in found if getattr(config, _EXPERTS) == BATCHED_EXPERTS]
+    for config in configs:
+        setattr(config, _EXPERTS, "eager")
+    try:
+        yield
+    finally:
+        for config in configs:
+            setattr(config, _EXPERTS, BATCHED_EXPERTS)
 
 
 class _Embed(torch.nn.Module):  # type: ignore[misc]  # not followed by mypy
@@ -183,19 +214,3 @@ def _convert(
     for port, name in zip(model.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
     return model
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence what torch, transformers and OpenVINO say while tracing; real faults still raise."""
-    loggers = [logging.getLogger(name) for name in ("transformers", "torch", "nncf", "openvino")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import openvino as ov
 
-from shard_export.build.quantize import NAMED, read_compression
+from shard_export.build.stored import NAMED, read_compression
 from shard_export.library.errors import ExportError
 from shard_export.library.manifest import Unit
 from shard_export.library.store import disk_full, record_of

@@ -56,9 +56,24 @@ class ConvertedCheckpoint(Checkpoint):
         if name in self._plain:
             return self._stored.tensor(self._plain[name])
         recipe = self._made[name]
-        values: Any = {
-            pattern: [self._stored.tensor(source) for source in sources] for pattern, sources in recipe.sources.items()
-        }
+        counts = {len(sources) for sources in recipe.sources.values()}
+        if not _is_a_stack(recipe.converter) or len(counts) > 1:
+            return self._convert(recipe, name, recipe.sources)
+        # One expert at a time: all of them at once would be there twice.
+        made = self._expert(recipe, name, 0)
+        result = made.new_empty((count := counts.pop(), *made.shape))
+        for expert in range(count):
+            made = self._expert(recipe, name, expert) if expert else made
+            if made.shape != result.shape[1:]:
+                raise self._misfit(name, "experts of unlike shapes")
+            result[expert] = made
+        return result
+
+    def _expert(self, recipe: _Recipe, name: str, expert: int) -> torch.Tensor:
+        return self._convert(recipe, name, {key: [found[expert]] for key, found in recipe.sources.items()})[0]
+
+    def _convert(self, recipe: _Recipe, name: str, sources: dict[str, list[str]]) -> torch.Tensor:
+        values: Any = {pattern: [self._stored.tensor(source) for source in found] for pattern, found in sources.items()}
         converter = recipe.converter
         try:
             for operation in converter.operations:
@@ -72,14 +87,16 @@ class ConvertedCheckpoint(Checkpoint):
                     missing_keys=None,
                 )
         except (RuntimeError, ValueError) as error:
-            raise TensorMismatch(
-                f"The tensors of {self.path} that make {name} do not fit together "
-                f"({str(error).splitlines()[0][:200]}); download the model again."
-            ) from error
+            raise self._misfit(name, str(error).splitlines()[0][:200]) from error
         for key, tensor in values.items():
             if _sibling(recipe, key) == name:
                 return tensor[0] if isinstance(tensor, list) else tensor
         raise TensorMismatch(f"The tensors of {self.path} do not give the parameter {name}; download the model again.")
+
+    def _misfit(self, name: str, why: str) -> TensorMismatch:
+        return TensorMismatch(
+            f"The tensors of {self.path} that make {name} do not fit together ({why}); download the model again."
+        )
 
     def same(self, one: str, other: str) -> bool:
         if one in self._plain and other in self._plain:
@@ -130,6 +147,15 @@ class ConvertedCheckpoint(Checkpoint):
 def converted(checkpoint: Checkpoint, model: Any) -> Checkpoint:
     """Return the checkpoint under the model's names; itself when they are those already."""
     return checkpoint if checkpoint.names() <= model.state_dict().keys() else ConvertedCheckpoint(checkpoint, model)
+
+
+def _is_a_stack(converter: Any) -> bool:
+    """Tell whether a rule treats each expert alike and puts the results on top of one another."""
+    from transformers.core_model_loading import Concatenate, MergeModulelist
+
+    first, *others = converter.operations
+    is_stack = isinstance(first, MergeModulelist) and first.dim == 0
+    return is_stack and all(isinstance(other, Concatenate) and other.dim > 0 for other in others)
 
 
 def _sibling(recipe: _Recipe, target: str) -> str:

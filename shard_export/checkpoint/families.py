@@ -104,11 +104,12 @@ CHECKED: tuple[Family, ...] = (
     Family("stablelm", "sdpa", ("default", "partial"), sliding=False, experts=False, paged=True, max_error=8e-07),
     Family("starcoder2", "sdpa", ("default",), sliding=False, experts=False, paged=True, max_error=6e-07),
 )
+_LINEAR = "its linear-attention layers keep one recurrent state instead of keys and values, and it cannot be rewound"
 REFUSED: dict[str, str] = {
-    "lfm2": "its convolution layers keep a state that is no list of keys and values, so it cannot go back to a token",
-    "qwen3_5": "its linear-attention layers keep a recurrent state instead of keys and values",
-    "qwen3_5_text": "its linear-attention layers keep a recurrent state instead of keys and values",
-    "qwen3_next": "its linear-attention layers keep a recurrent state instead of keys and values",
+    "lfm2": "its short convolutions keep the last inputs instead of keys and values, and they cannot be rewound",
+    "qwen3_5": _LINEAR,
+    "qwen3_5_text": _LINEAR,
+    "qwen3_next": _LINEAR,
 }
 """Families that people will ask for and why they cannot be exported."""
 
@@ -118,10 +119,11 @@ SUPPORTED = tuple(family.name for family in CHECKED)
 def check_family(config: Any) -> None:
     """Raise UnknownFamily, with the reason where it is known, unless models of this config were checked."""
     kind = str(config.model_type)
-    if kind not in SUPPORTED:
-        raise unknown_family(kind, REFUSED.get(kind, ""))
-    if strange := set(_layer_types(config)) - LAYER_TYPES:
-        raise unknown_family(kind, f"its {min(strange)} layers keep another state than keys and values")
+    strange = set(_layer_types(config)) - LAYER_TYPES
+    if kind in SUPPORTED and not strange:
+        return
+    state = f"its {min(strange)} layers keep another state than keys and values" if strange else ""
+    raise unknown_family(kind, REFUSED.get(kind, state))
 
 
 def attention_for(config: Any) -> AttentionCode:
@@ -141,10 +143,19 @@ def rope_kinds(config: Any) -> set[str]:
     return kinds | {"partial" for one in each if one.get("partial_rotary_factor", 1.0) != 1.0}
 
 
+def experts_per_token(config: Any) -> int:
+    """Return how many experts a token is sent to, 0 in a dense model; all of them when the config does not say."""
+    names = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "num_local_experts", "num_experts")
+    found = (getattr(config, name, None) for name in names)
+    return next((value for value in found if isinstance(value, int) and value > 0), 0)
+
+
 def unknown_family(kind: str, reason: str = "") -> UnknownFamily:
     """Make the error for a model that cannot be exported."""
     why = f" ({reason})" if reason else ""
-    return UnknownFamily(f"Models of the family {kind} cannot be exported yet{why}; supported: {', '.join(SUPPORTED)}.")
+    return UnknownFamily(
+        f"Models of the family {kind} cannot be exported yet{why}; choose one of {', '.join(SUPPORTED)}."
+    )
 
 
 def _layer_types(config: Any) -> Iterable[str]:

@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 # llama.cpp stores the llama3 frequency factors as a tensor; transformers keeps them in the config.
 ROPE_FACTORS = "rope_freqs.weight"
 MAGIC = b"GGUF"
+_MAPPED_BYTES = 1 << 28
+"""What was read of the map counts as our memory; after so much of it the pages are given back."""
+
 _PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
+_END_FIELDS = ("tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+_END_TEXTS = frozenset(
+    {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<end_of_turn>", "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>"}
+    | {"<|endoftext|>", "<|end_of_text|>", "<EOT>", "<|return|>", "<|call|>"}
+)
+"""How models spell the end of a turn; files often name only one of the tokens their template ends turns with."""
+
+_END_OF_MESSAGE = "<|end|>"  # ends a turn, except in models that go on after it and have another token for the end
+_CONTROL = 3
 _QUANTIZATION = re.compile(r"[.-](I?Q\d\w*|B?F16|F32)$", re.IGNORECASE)
 
 
@@ -42,6 +54,7 @@ class GgufCheckpoint(Checkpoint):
         self.model_id = _QUANTIZATION.sub("", path.stem)
         self._architecture = self._text("general.architecture")
         self._names: dict[str, str] = {}
+        self._mapped_bytes = 0
         self._processor: Any = None
 
     def config(self) -> Any:
@@ -91,7 +104,21 @@ class GgufCheckpoint(Checkpoint):
         import torch
 
         stored = self._names[name]
-        return torch.from_numpy(np.array(self._processed(self._dequantized(stored), stored), np.float32))
+        values = self._processed(self._dequantized(stored), stored)
+        self._mapped_bytes += int(self._tensors[stored].n_bytes)
+        if self._mapped_bytes > _MAPPED_BYTES:
+            self.forget()
+        return torch.from_numpy(np.require(values, np.float32, ["C", "W"]))
+
+    def end_ids(self) -> list[int]:
+        named = [self._value(field) for field in _END_FIELDS]
+        found = {int(token) for token in named if isinstance(token, int) and token >= 0}
+        texts, kinds = self._value("tokenizer.ggml.tokens") or [], self._value("tokenizer.ggml.token_type") or []
+        control = {
+            text: token for token, (text, kind) in enumerate(zip(texts, kinds, strict=False)) if kind == _CONTROL
+        }
+        wanted = _END_TEXTS if "<|return|>" in control else _END_TEXTS | {_END_OF_MESSAGE}
+        return sorted(found | {token for text, token in control.items() if text in wanted})
 
     def stored_format(self, name: str) -> str:
         kind = str(self._tensors[self._names[name]].tensor_type.name)
@@ -124,6 +151,7 @@ class GgufCheckpoint(Checkpoint):
         mapping = self._reader.data
         while mapping is not None and not isinstance(mapping, mmap.mmap):
             mapping = getattr(mapping, "base", None)
+        self._mapped_bytes = 0
         if mapping is not None and sys.platform == "linux":
             mapping.madvise(mmap.MADV_DONTNEED)
 
@@ -153,11 +181,16 @@ class GgufCheckpoint(Checkpoint):
         from gguf import dequantize
 
         tensor = self._tensors[stored]
-        return np.array(dequantize(tensor.data, tensor.tensor_type), np.float32)
+        # Plain numbers are a view of the map, which nobody may write to or keep.
+        return np.require(dequantize(tensor.data, tensor.tensor_type), np.float32, ["C", "W"])
+
+    def _value(self, key: str) -> Any:
+        field = self._reader.fields.get(key)
+        return field.contents() if field is not None else None
 
     def _text(self, key: str) -> str:
-        field = self._reader.fields.get(key)
-        return str(field.contents()) if field is not None else ""
+        value = self._value(key)
+        return str(value) if value is not None else ""
 
 
 def _open_reader(path: Path) -> Any:

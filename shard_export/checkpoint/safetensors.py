@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 _SLICE_ELEMENTS = 1 << 24
+_MAPPED_BYTES = 1 << 28
+"""What was read of a map counts as our memory; after so much of it the map is opened anew."""
 
 
 class SafetensorsCheckpoint(Checkpoint):
@@ -35,6 +37,7 @@ class SafetensorsCheckpoint(Checkpoint):
                 f"{path} is already quantized, and quantizing twice ruins the text; use the 16-bit original or a .gguf."
             )
         self._files: dict[str, Any] = {}
+        self._mapped_bytes = 0
         self._where = self._locate()
 
     def config(self) -> Any:
@@ -82,13 +85,29 @@ class SafetensorsCheckpoint(Checkpoint):
         tensor = self._read(name)
         if tensor.dtype in {torch.float8_e4m3fn, torch.float8_e5m2}:
             scale = self._read(scale_of(name, self._where, self.path))
+            self._count(tensor)
             return scaled(tensor, scale, self._quantization, name)
         if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise CheckpointError(
                 f"Tensor {name} of {self.path} is stored as {tensor.dtype}, which is already quantized; "
                 "use the 16-bit original."
             )
-        return torch.as_tensor(tensor).to(torch.float32, copy=True)
+        if tensor.ndim < 2:
+            return torch.as_tensor(tensor).to(torch.float32, copy=True)
+        shape, elements = tensor.shape, tensor.numel()
+        del tensor  # it holds the map open
+        result = torch.empty(shape, dtype=torch.float32)
+        rows = max(1, _SLICE_ELEMENTS * shape[0] // max(1, elements))
+        for first in range(0, shape[0], rows):
+            part = self._read(name)[first : first + rows]
+            result[first : first + rows].copy_(part)
+            self._count(part)
+        return result
+
+    def _count(self, read: torch.Tensor) -> None:
+        self._mapped_bytes += read.numel() * read.element_size()
+        if self._mapped_bytes > _MAPPED_BYTES:
+            self.forget()
 
     def same(self, one: str, other: str) -> bool:
         import torch
@@ -105,6 +124,7 @@ class SafetensorsCheckpoint(Checkpoint):
     def forget(self) -> None:
         # What was read of a map counts as our memory until the system wants it back: in the end the whole model.
         self._files.clear()
+        self._mapped_bytes = 0
 
     def close(self) -> None:
         # Windows cannot delete a file that is still mapped, so the maps go as soon as the build is done.

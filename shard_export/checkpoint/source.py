@@ -61,6 +61,10 @@ class Checkpoint(abc.ABC):
         """Return divisors of the rotary frequencies that the format keeps outside the config, if any."""
         return None
 
+    def end_ids(self) -> list[int]:
+        """List ids that end an answer and that neither the tokenizer nor the configs name."""
+        return []
+
     def stored_format(self, name: str) -> str:
         """Name the block format of a quantized tensor (`Q4_K`); empty for plain numbers."""
         return ""

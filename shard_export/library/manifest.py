@@ -44,13 +44,14 @@ class Compression(msgspec.Struct, frozen=True):
     `mode` is `int4_sym`, `int4_asym`, `int4_gptq`, `int8_asym`, `gguf`, several of them joined by `+`, or `none`.
     `formats` maps each compressed matrix to its own (a GGUF block format like `Q4_K` when its codes were kept),
     `group_sizes` to its group size (-1: one scale per output channel). `bits_per_weight` counts scales and zero
-    points too.
+    points too. `int8_share` is the share of the compressed weights that has eight bits.
     """
 
     mode: str
     bits_per_weight: float
     group_sizes: dict[str, int] = {}
     formats: dict[str, str] = {}
+    int8_share: float = 0.0
 
 
 class Attention(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from openvino import opset13 as op
 
 from shard_export.library.manifest import Manifest
 
-SPLIT_FORMATS = frozenset({"Q4_1", "Q4_K"})
+SPLIT_FORMATS = frozenset({"Q4_1", "Q4_K", "int4_gptq"})
 """Formats with a minimum whose codes are u4. Runtimes do not quantize activations for i8 codes with a zero point."""
 
 _TOP = 15

@@ -11,8 +11,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from agent.stage.engines import load_selected
-from shard_export.build.job import BuildOptions, build_library
-from shard_export.build.parity import relative_error
+from shard_export.build.job import build_library
+from shard_export.build.judging import relative_error
+from shard_export.build.options import BuildOptions
 from shard_export.checkpoint.families import (
     CHECKED,
     REFUSED,
@@ -160,6 +161,19 @@ def test_longrope_uses_its_short_factors_when_the_context_is_the_original_one(tm
     assert relative_error(found, logits_of_transformers(source, ids)) < EXACT_ERROR
 
 
+def test_a_context_up_to_the_original_one_gets_the_short_factors_of_longrope(tmp_path: Path) -> None:
+    source = make_checkpoint(tmp_path / "model", "phi3-longrope")
+    options = BuildOptions(layers="int8_asym", context_tokens=32)
+    manifest = build_library(source, tmp_path / "out", options)
+    ids = random_ids(32)
+    found = run_in_chunks(tmp_path / "out", manifest, ids, [20])
+    # The whole model uses the short factors, too, for a text as short as this.
+    wanted = logits_of_transformers(source, ids)
+    assert np.median(np.abs(found - wanted).max(-1)) < 0.05 * np.abs(wanted).max()
+    assert manifest.end_to_end is not None
+    assert manifest.end_to_end.fp32_error < EXACT_ERROR
+
+
 def test_the_table_says_what_was_checked_and_nothing_else() -> None:
     assert [family.name for family in CHECKED] == sorted({variant.partition("-")[0] for variant in FAMILIES})
     for family in CHECKED:
@@ -183,6 +197,9 @@ def test_a_known_family_with_foreign_layers_is_refused() -> None:
     config.layer_types = ["linear_attention", "full_attention"]
     with pytest.raises(UnknownFamily, match="linear_attention"):
         check_family(config)
+    # So is an unknown one, with the reason that its config gives away.
+    with pytest.raises(UnknownFamily, match=r"lfm2_moe .*its conv layers keep another state"):
+        check_family(AutoConfig.for_model("lfm2_moe"))
 
 
 def test_experts_stored_one_by_one_must_be_complete(tmp_path: Path) -> None:

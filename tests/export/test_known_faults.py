@@ -13,7 +13,8 @@ import openvino as ov
 import pytest
 import torch
 
-from shard_export.build.job import BuildOptions, build_library
+from shard_export.build.job import build_library
+from shard_export.build.options import BuildOptions
 from shard_export.library import errors
 from shard_export.library.store import verify_library
 from tests.support.checkpoints import edit_config, edit_weights, make_checkpoint

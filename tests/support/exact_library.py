@@ -9,10 +9,11 @@ import numpy as np
 import openvino as ov
 import torch
 
-from shard_export.build.parity import cache_shapes
+from shard_export.build.advice import quiet
+from shard_export.build.exact import cache_shapes
 from shard_export.build.skeleton import Skeleton
 from shard_export.build.template import layer_key, make_template
-from shard_export.build.trace import LayerCall, quiet, trace_embed, trace_head, trace_layer, trace_rope
+from shard_export.build.trace import LayerCall, trace_embed, trace_head, trace_layer, trace_rope
 from shard_export.build.units import write_unit
 from shard_export.checkpoint.source import open_checkpoint
 from shard_export.library.graph import assemble

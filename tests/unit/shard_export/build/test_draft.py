@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shard_export.build.job import BuildOptions, build_library
+from shard_export.build.job import build_library
+from shard_export.build.options import BuildOptions
 from shard_export.cli import main
 from shard_export.library import errors
 from tests.support.checkpoints import make_checkpoint

@@ -7,7 +7,8 @@ import torch
 
 from shard_export.build import gptq
 from shard_export.build.gptq import blocks_of, round_by_inputs
-from shard_export.build.quantize import Packed, pack_plain
+from shard_export.build.packed import Packed
+from shard_export.build.quantize import pack_plain
 
 ROWS, WIDTH, TOKENS = 24, 128, 600
 

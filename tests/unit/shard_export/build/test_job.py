@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from shard_export.build import estimate, job
+from shard_export.build import estimate, making
 from shard_export.build.events import BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
-from shard_export.build.job import BuildOptions, build_library
+from shard_export.build.job import build_library
+from shard_export.build.making import UnitMaker
+from shard_export.build.options import BuildOptions
 from shard_export.library import errors
 from shard_export.library.store import verify_library, work_folder_of
 from tests.support.checkpoints import edit_config, edit_weights, make_checkpoint
@@ -87,6 +89,16 @@ def test_all_end_ids_are_kept(source: Path) -> None:
     (source / "generation_config.json").write_text(json.dumps({"eos_token_id": [257, 10]}))
     edit_config(source, eos_token_id=[257, 11])
     assert build_library(source, source.parent / "out").tokens.eos_ids == [10, 11, 257]
+
+
+def test_the_context_can_be_shortened(llama: Path, tmp_path: Path) -> None:
+    manifest = build_library(llama, tmp_path / "out", BuildOptions(context_tokens=128))
+    assert manifest.context_tokens == 128
+    assert manifest.end_to_end is not None
+    assert manifest.end_to_end.highest_position == 127
+    for wish in (257, 8):
+        with pytest.raises(errors.CheckpointError, match="context of 256 tokens"):
+            build_library(llama, tmp_path / "other", BuildOptions(context_tokens=wish))
 
 
 def test_symmetric_and_eight_bit_layers_are_recorded_as_applied(llama: Path, tmp_path: Path) -> None:
@@ -173,7 +185,7 @@ def test_a_source_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_unit_that_computes_something_else_is_not_published(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = job._Build._trace
+    original = UnitMaker._trace
 
     def spoiled(self: Any, layer: Any, call: Any, rope: int) -> Any:
         model = original(self, layer, call, rope)
@@ -182,7 +194,7 @@ def test_a_unit_that_computes_something_else_is_not_published(source: Path, monk
         norm.weight = torch.nn.Parameter(norm.weight * 1.01, requires_grad=False)
         return model
 
-    monkeypatch.setattr(job._Build, "_trace", spoiled)
+    monkeypatch.setattr(UnitMaker, "_trace", spoiled)
     assert_refused(source, errors.ParityFailed, "layer-000")
 
 
@@ -190,7 +202,7 @@ def test_a_disk_that_fills_up_leaves_nothing(source: Path, monkeypatch: pytest.M
     def no_room(*_args: Any, **_options: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(job, "write_unit", no_room)
+    monkeypatch.setattr(making, "write_unit", no_room)
     assert_refused(source, errors.DiskFull, "free some space")
 
 

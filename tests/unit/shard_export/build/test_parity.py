@@ -10,9 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shard_export.build import job, parity
+from shard_export.build import making, parity
 from shard_export.build.job import build_library
-from shard_export.build.parity import Gate, check, check_finite, compare_logits, late_position, relative_error
+from shard_export.build.judging import check, check_finite, compare_logits, relative_error
+from shard_export.build.making import UnitMaker
+from shard_export.build.parity import Gate, late_position
 from shard_export.build.reference import check_masks, positions_to_check
 from shard_export.build.skeleton import Skeleton
 from shard_export.checkpoint.source import open_checkpoint
@@ -42,25 +44,26 @@ def changed(owner: Any, **values: Any) -> Iterator[None]:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[Any], Any]) -> None:
-    """Let `job.trace_<name>` run inside the context manager `error(skeleton)`."""
-    original = getattr(job, f"trace_{name}")
+    """Let `making.trace_<name>` run inside the context manager `error(skeleton)`."""
+    original = getattr(making, f"trace_{name}")
 
     def spoiled(skeleton: Any, *arguments: Any) -> Any:
         with error(skeleton):
             return original(skeleton, *arguments)
 
-    monkeypatch.setattr(job, f"trace_{name}", spoiled)
+    monkeypatch.setattr(making, f"trace_{name}", spoiled)
 
 
 def plant_in_layer(monkeypatch: pytest.MonkeyPatch, error: Callable[[Any], Any]) -> None:
     """Let layers be traced and filled inside the context manager `error(layer)`."""
-    original = job._Build._trace
+    for step in ("_prepare", "_trace"):
+        original = getattr(UnitMaker, step)
 
-    def spoiled(self: Any, layer: Any, call: Any, rope: int) -> Any:
-        with error(layer):
-            return original(self, layer, call, rope)
+        def spoiled(self: Any, layer: Any, call: Any, rope: int, original: Any = original) -> Any:
+            with error(layer):
+                return original(self, layer, call, rope)
 
-    monkeypatch.setattr(job._Build, "_trace", spoiled)
+        monkeypatch.setattr(UnitMaker, step, spoiled)
 
 
 @contextlib.contextmanager

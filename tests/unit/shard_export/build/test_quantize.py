@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
-from shard_export.build.quantize import compress_unit, group_size_for, quantize_matrix, read_compression
+from shard_export.build.packed import group_size_for
+from shard_export.build.quantize import compress_unit, quantize_matrix
+from shard_export.build.stored import read_compression
 from shard_export.library.errors import CompressionError
 
 WEIGHT = np.random.default_rng(0).standard_normal((48, 128)).astype(np.float32)

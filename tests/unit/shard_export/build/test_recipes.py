@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shard_export.build.evaluate import evaluate
-from shard_export.build.job import BuildOptions, build_library
+from shard_export.build.job import build_library
+from shard_export.build.options import BuildOptions
 from shard_export.build.recipes import CHOICES
 from shard_export.cli import MODES, main
 from shard_export.library.errors import CheckpointError, CompressionError
@@ -39,6 +40,20 @@ def test_rounding_by_inputs_is_closer_than_plain_rounding(llama: Path, tmp_path:
     assert ours.end_to_end.mean_kl < plain.end_to_end.mean_kl
 
 
+def test_a_share_of_eight_bits_goes_to_the_most_sensitive_matrices(llama: Path, tmp_path: Path) -> None:
+    manifest = build_library(llama, tmp_path / "out", BuildOptions(int8_ratio=0.4))
+    layers = [manifest.layer(index).compression for index in range(2)]
+    assert sum(layer.int8_share for layer in layers) / 2 == pytest.approx(0.4, abs=0.05)
+    for layer in layers:
+        assert layer.mode == "int4_gptq+int8_asym"
+        assert {layer.group_sizes[name] for name, kind in layer.formats.items() if kind == "int8_asym"} == {-1}
+    plain = build_library(llama, tmp_path / "plain")
+    assert plain.layer(0).compression.int8_share == 0
+    assert manifest.end_to_end is not None
+    assert plain.end_to_end is not None
+    assert manifest.end_to_end.mean_kl < plain.end_to_end.mean_kl
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -46,6 +61,8 @@ def test_rounding_by_inputs_is_closer_than_plain_rounding(llama: Path, tmp_path:
         (BuildOptions(ends="gguf"), "no quantized blocks"),
         (BuildOptions(ends="int4_gptq"), "int8_asym"),
         (BuildOptions(group_size=7), "does not divide"),
+        (BuildOptions(layers="int8_asym", int8_ratio=0.2), "--int8-ratio"),
+        (BuildOptions(int8_ratio=1.5), "between 0 and 1"),
     ],
 )
 def test_what_cannot_be_is_refused(llama: Path, tmp_path: Path, options: BuildOptions, words: str) -> None:

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
-from shard_export.build.quantize import GGUF_FORMATS, compress_unit, read_compression
+from shard_export.build.packed import GGUF_FORMATS
+from shard_export.build.quantize import compress_unit
 from shard_export.build.repack import repack
+from shard_export.build.stored import read_compression
 from shard_export.checkpoint.source import Blocks
 
 ROWS, WIDTH = 6, 1024

@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 from transformers import AutoTokenizer
 
 from shard_export.build.rendering import CONVERSATIONS, check_rendering
-from shard_export.build.tokenizer import TEMPLATE_PATH, save_tokenizer
+from shard_export.build.tokenizer import TEMPLATE_PATH, eos_ids, save_tokenizer
 from shard_export.library.chat import ChatCodec
 from shard_export.library.errors import CheckpointError, TokensDiffer
 from tests.support.tokenizers import CHATML, DATED, STRICT, TOKENIZERS, make_tokenizer
@@ -100,6 +100,7 @@ def test_end_ids_come_from_all_three_places(tmp_path: Path) -> None:
         tmp_path / "model", make_tokenizer("byte-level"), generation_config__json={"eos_token_id": [4, 2]}
     )
     assert save(source, tmp_path / "library", config_eos=[7, 9]).eos_ids == [2, 4, 7, 9]
+    assert eos_ids(SimpleNamespace(eos_token_id=2), SimpleNamespace(), source, VOCABULARY, [11, 2]) == [2, 4, 11]
 
 
 @pytest.mark.parametrize("token", [VOCABULARY, -2, "</s>", True, 1.5])

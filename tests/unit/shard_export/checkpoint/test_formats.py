@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from gguf import GGUFWriter, TokenType
 from safetensors.torch import load_file, save_file
 
 from shard_export.build.events import BuildEvent, BuildStarted
-from shard_export.build.job import BuildOptions, build_library
+from shard_export.build.job import build_library
+from shard_export.build.options import BuildOptions
+from shard_export.checkpoint import safetensors
+from shard_export.checkpoint.gguf import GgufCheckpoint
 from shard_export.checkpoint.scales import scaled
 from shard_export.checkpoint.source import open_checkpoint
 from shard_export.library import errors
@@ -54,6 +58,29 @@ def into_fp8(source: Path, suffix: str = "_scale_inv", block: int = 32) -> Path:
     save_file(tensors, str(path), metadata={"format": "pt"})
     edit_config(source, quantization_config={"quant_method": "fp8", "weight_block_size": [block, block]})
     return source
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "bin"])
+def test_large_tensors_are_read_in_parts_and_maps_let_go(
+    kind: str, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("model.layers.0.mlp.up_proj.weight", "model.norm.weight")
+    wanted = load_file(str(source / "model.safetensors"))
+    checkpoint = open_checkpoint(source if kind == "safetensors" else into_bin(source))
+    opened: list[Path] = []
+    original = checkpoint._map  # type: ignore[attr-defined]  # both formats have it
+
+    def watched(path: Path) -> Any:
+        opened.append(path)
+        return original(path)
+
+    monkeypatch.setattr(checkpoint, "_map", watched)
+    monkeypatch.setattr(safetensors, "_SLICE_ELEMENTS", 1000)
+    monkeypatch.setattr(safetensors, "_MAPPED_BYTES", 8000)
+    for name in names:
+        assert torch.equal(checkpoint.tensor(name), wanted[name])
+    assert len(opened) >= 2
+    checkpoint.close()
 
 
 def test_a_bin_only_checkpoint_gives_the_same_library(llama: Path, source: Path, tmp_path: Path) -> None:
@@ -139,3 +166,28 @@ def test_a_sharded_index_that_names_a_foreign_folder_stays_in_its_own(source: Pa
     (source / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(errors.CheckpointTorn, match="elsewhere"):
         open_checkpoint(source)
+
+
+def write_tokens(path: Path, tokens: dict[str, TokenType], **fields: int) -> GgufCheckpoint:
+    """Write a GGUF file that holds nothing but a vocabulary, and open it."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_token_list(list(tokens))
+    writer.add_token_types(list(tokens.values()))
+    for name, token in fields.items():
+        writer.add_uint32(f"tokenizer.ggml.{name}", token)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return GgufCheckpoint(path)
+
+
+def test_a_gguf_names_more_tokens_that_end_an_answer(tmp_path: Path) -> None:
+    plain, control = TokenType.NORMAL, TokenType.CONTROL
+    vocabulary = {"a": plain, "<|im_end|>": plain, "<end_of_turn>": control, "<|end|>": control, "b": plain}
+    named = write_tokens(tmp_path / "named.gguf", vocabulary, eos_token_id=0, eot_token_id=4)
+    # By its field, and by how it is spelled; what is spelled so but is ordinary text ends nothing.
+    assert named.end_ids() == [2, 3, 4]
+    parts = write_tokens(tmp_path / "parts.gguf", {"<|end|>": control, "<|return|>": control, "<|call|>": control})
+    assert parts.end_ids() == [1, 2]
+    assert write_tokens(tmp_path / "none.gguf", {"a": plain}).end_ids() == []

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
-from shard_export.build.quantize import Packed, Quantized, weight_node
+from shard_export.build.packed import Packed, Quantized
+from shard_export.build.stored import weight_node
 from shard_export.library.manifest import Compression, Manifest
 from shard_export.library.minima import (
     has_minima,
