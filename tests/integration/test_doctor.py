@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import hashlib
 import json
 import socket
 import time
@@ -22,7 +22,9 @@ from console.client import AdminClient
 from console.data import authority_path
 from console.doctor import examine_console
 from console.service import ConsoleService, ServiceSettings
+from shard_export.library.manifest import MANIFEST_NAME, Manifest
 from tests.support.libraries import make_library
+from tests.support.toy_library import toy_library
 
 KEYS = Keystore.files_only("agent")
 
@@ -111,17 +113,31 @@ def test_damaged_model_files_are_found_and_deleted(tmp_path: Path) -> None:
     assert not store.has(record.sha256)
 
 
+def hold_layer(folder: Path, library: Path, manifest: Manifest, layer: int) -> None:
+    """Put a layer of a library into an agent's store."""
+    store = Store(folder)
+    files = [record for unit in manifest.units_of_range(layer, layer + 1) for record in (unit.xml, unit.bin)]
+    for name, path in {sha256_of(library / MANIFEST_NAME): MANIFEST_NAME, **{f.sha256: f.path for f in files}}.items():
+        with store.open_part(name) as part:
+            part.write((library / path).read_bytes())
+            part.finish()
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+async def test_a_token_comes_through_a_layer_that_is_held(tmp_path: Path) -> None:
+    manifest = toy_library(tmp_path / "library")
+    hold_layer(tmp_path, tmp_path / "library", manifest, 1)
+    (finding,) = await machine.check_token(tmp_path)
+    assert (finding.verdict, finding.advice) == ("ok", "")
+    assert "one came through layer 1 of toy (" in finding.said
+
+
 async def test_a_layer_that_does_not_run_is_a_problem(tmp_path: Path) -> None:
-    manifest, digest = make_library(tmp_path / "library")
-    store = Store(tmp_path)
-    for unit in manifest.units_of_range(0, 1):
-        for record in (unit.xml, unit.bin):
-            with contextlib.closing(store.open_part(record.sha256)) as part:
-                part.write((tmp_path / "library" / record.path).read_bytes())
-                part.finish()
-    with store.open_part(digest) as part:
-        part.write((tmp_path / "library" / "manifest.json").read_bytes())
-        part.finish()
+    manifest, _ = make_library(tmp_path / "library")
+    hold_layer(tmp_path, tmp_path / "library", manifest, 0)
     found = await machine.check_token(tmp_path)
     assert verdicts(found) == {"token": "problem"}
     assert "layer 0 of small does not run" in said(found, "token")
