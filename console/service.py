@@ -12,6 +12,7 @@ import importlib.metadata
 import ipaddress
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -55,6 +56,7 @@ from console.fleet.clones import CloneWatch
 from console.fleet.distribution import Distribution
 from console.fleet.enrol import EnrolHandler
 from console.fleet.hub import Hub
+from console.fleet.presence import Presence
 from console.fleet.upkeep import Upkeep
 from console.libraries import LibraryShelf
 from console.registry.access import authorise
@@ -177,7 +179,8 @@ class ConsoleService:
             overview=self,
             gate=gate,
         )
-        members = MemberRoutes(self._registry, authority, self._hub, self.agents_urls, gate)
+        presence = await self._open_presence(authority)
+        members = MemberRoutes(self._registry, authority, self._hub, self.agents_urls, gate, presence=presence)
         routes = [
             *HealthRoutes(self._deployments.probe, gate).routes(),
             *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage)).routes(),
@@ -207,7 +210,7 @@ class ConsoleService:
             self._registry = await asyncio.to_thread(Registry.open, where)
             self._exit.callback(self._registry.close)
             return await asyncio.to_thread(
-                Authority.open, authority_path(folder), keystore, fleet_name=settings.fleet_name
+                open_authority, self._registry, authority_path(folder), keystore, settings.fleet_name
             )
         except (RegistryError, KeyLocked) as error:
             raise DataFolderUnusable(str(error)) from None
@@ -215,6 +218,15 @@ class ConsoleService:
             raise DataFolderUnusable(
                 f"The data folder {folder} cannot be used ({error.strerror}); free space or fix its rights."
             ) from None
+
+    async def _open_presence(self, authority: Authority) -> Presence | None:
+        """Join the other consoles of a shared registry."""
+        if not self._registry.is_shared:
+            return None
+        presence = Presence(self._registry, self._hub, authority, socket.gethostname())
+        await presence.start()
+        self._exit.push_async_callback(presence.stop)
+        return presence
 
     async def _open_agents_port(self, authority: Authority) -> int:
         settings = self._settings
@@ -256,6 +268,21 @@ class ConsoleService:
         self._exit.callback(remove, path)
 
 
+def open_authority(registry: Registry, folder: Path, keystore: Keystore, fleet_name: str) -> Authority:
+    """Open a console's authority; on a shared registry it is of the fleet that others serve there already.
+
+    Raises RegistryError kinds, KeyLocked, OSError. Blocks.
+    """
+    if not registry.is_shared:
+        return Authority.open(folder, keystore, fleet_name=fleet_name)
+    own = Authority.open(folder, keystore, fleet_name=fleet_name) if any(folder.glob("fleet.json")) else None
+    wanted = (own.fleet_id, own.fleet_name) if own is not None else (secrets.token_hex(6), fleet_name)
+    fleet_id, name = registry.consoles.fleet(*wanted)
+    authority = Authority.open(folder, keystore, fleet_name=name, fleet_id=fleet_id)
+    registry.deployments.console_id = authority.console_id
+    return authority
+
+
 def ensure_admin_key(registry: Registry, folder: Path) -> None:
     """Keep a working admin key in the folder, for the command line of whoever may read it."""
     path = admin_key_path(folder)
@@ -264,10 +291,12 @@ def ensure_admin_key(registry: Registry, folder: Path) -> None:
         if known is not None and known.allows("admin"):
             path.chmod(0o600)
             return
+    # Each console of a shared registry has a local admin of its own.
+    name = f"{LOCAL_ADMIN} {registry.deployments.console_id}".rstrip()
     for key in registry.keys.list():
-        if key.name == LOCAL_ADMIN and key.revoked_s is None:
+        if key.name == name and key.revoked_s is None:
             registry.keys.revoke(key.key_id)
-    _, secret = registry.keys.create(LOCAL_ADMIN, ["admin"])
+    _, secret = registry.keys.create(name, ["admin"])
     write_whole(path, f"{secret}\n".encode(), mode=0o600)
 
 

@@ -17,6 +17,16 @@ log = logging.getLogger(__name__)
 EVERY_S = 3600.0
 
 
+async def stopped_within(stopping: asyncio.Event, seconds: float) -> bool:
+    """Wait; returns whether `stopping` was set meanwhile."""
+    try:
+        async with asyncio.timeout(seconds):
+            await stopping.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 class Upkeep:
     """Runs beside the hub until it is stopped."""
 
@@ -24,6 +34,7 @@ class Upkeep:
         self._registry = registry
         self._authority = authority
         self._every_s = every_s
+        self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -31,15 +42,15 @@ class Upkeep:
         self._task = asyncio.create_task(self._run(), name="upkeep")
 
     async def stop(self) -> None:
-        """End; a round that is under way is cut off between two steps."""
+        """End, after the round that is under way."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            # Not cancelled: its thread would go on with a database that is closed meanwhile.
+            self._stopping.set()
+            await self._task
             self._task = None
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self._every_s)
+        while not await stopped_within(self._stopping, self._every_s):
             try:
                 await self.once()
             except (RegistryError, OSError):

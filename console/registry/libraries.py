@@ -56,20 +56,21 @@ class Libraries:
 
 
 class Deployments:
-    """Deployments by name."""
+    """The deployments of one console, by name; `console_id` is empty where only one uses the registry."""
 
     def __init__(self, database: Database, now: Callable[[], float]) -> None:
         self._database = database
         self._now = now
+        self.console_id = ""
 
     def save(self, deployment: Deployment, actor: Actor = CONSOLE) -> Deployment:
         """Create or replace the deployment of this name. Raises NotFound if its library is unknown."""
         with self._database.writing() as session:
             if session.get(LibraryRow, deployment.library_digest) is None:
                 raise NotFound(f"There is no library {deployment.library_digest[:12]}; add it first.")
-            row = session.get(DeploymentRow, deployment.name)
+            row = session.get(DeploymentRow, (self.console_id, deployment.name))
             if row is None:
-                row = DeploymentRow(name=deployment.name)
+                row = DeploymentRow(console_id=self.console_id, name=deployment.name)
                 session.add(row)
             row.library_digest, row.settings = deployment.library_digest, deployment.settings
             row.plan, row.epoch, row.updated_s = deployment.plan, deployment.epoch, self._now()
@@ -77,14 +78,15 @@ class Deployments:
             return _deployment(row)
 
     def list(self) -> list[Deployment]:
-        """Return all deployments by name."""
+        """Return this console's deployments by name."""
+        query = select(DeploymentRow).where(DeploymentRow.console_id == self.console_id).order_by(DeploymentRow.name)
         with self._database.reading() as session:
-            return [_deployment(row) for row in session.scalars(select(DeploymentRow).order_by(DeploymentRow.name))]
+            return [_deployment(row) for row in session.scalars(query)]
 
     def remove(self, name: str, actor: Actor = CONSOLE) -> None:
         """Delete a deployment. Raises NotFound."""
         with self._database.writing() as session:
-            row = session.get(DeploymentRow, name)
+            row = session.get(DeploymentRow, (self.console_id, name))
             if row is None:
                 raise NotFound(f"There is no deployment {name}; see `fallow-console status`.")
             session.delete(row)

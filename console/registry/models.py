@@ -150,6 +150,56 @@ class UsageRow(Base):
     tokens: Mapped[int] = mapped_column(BigInteger)
 
 
+class FleetRow(Base):
+    """Which fleet a shared registry is of: one row."""
+
+    __tablename__ = "fleet"
+
+    fleet_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    fleet_name: Mapped[str] = mapped_column(String(64))
+
+
+class ConsoleRow(Base):
+    """A console that shares the registry, and when it last said that it is there."""
+
+    __tablename__ = "consoles"
+
+    console_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    seen_s: Mapped[float]
+
+
+class LinkRow(Base):
+    """A PC that a console holds now."""
+
+    __tablename__ = "links"
+
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.device_id"), primary_key=True)
+    console_id: Mapped[str] = mapped_column(ForeignKey("consoles.console_id"), primary_key=True)
+    connected_s: Mapped[float]
+
+
+class RootRow(Base):
+    """A root certificate of one of the consoles."""
+
+    __tablename__ = "roots"
+
+    spki_sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    console_id: Mapped[str] = mapped_column(ForeignKey("consoles.console_id"))
+    pem: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class EndorsementRow(Base):
+    """One root vouches for another: see `agent.link.authorities`."""
+
+    __tablename__ = "endorsements"
+
+    spki_sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    signer_spki_sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    until_s: Mapped[float]
+    signature: Mapped[bytes] = mapped_column(LargeBinary)
+
+
 class LibraryRow(Base):
     """A layer library the console can serve units from."""
 
@@ -162,10 +212,11 @@ class LibraryRow(Base):
 
 
 class DeploymentRow(Base):
-    """A model that should be served, with its last plan."""
+    """A model that one console should serve, with its last plan. `console_id` is empty where there is only one."""
 
     __tablename__ = "deployments"
 
+    console_id: Mapped[str] = mapped_column(String(32), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
     library_digest: Mapped[str] = mapped_column(ForeignKey("libraries.digest"))
     settings: Mapped[dict[str, Any]]

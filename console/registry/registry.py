@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from console.registry.audit import Audit
+from console.registry.consoles import Consoles
 from console.registry.database import Database
 from console.registry.device_keys import DeviceKeys
 from console.registry.devices import Devices
@@ -44,6 +45,7 @@ class Registry:
         self.sessions = Sessions(database, self.users, now)
         self.libraries = Libraries(database, now)
         self.deployments = Deployments(database, now)
+        self.consoles = Consoles(database, now)
 
     @classmethod
     def open(cls, where: str | Path, *, now: Callable[[], float] = time.time) -> Self:

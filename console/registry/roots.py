@@ -54,6 +54,7 @@ class Roots:
         self._keystore = keystore
         self._now = now
         self.fleet = fleet
+        self._made: dict[tuple[str, bytes], Endorsement] = {}
         self._keys = {stem: load_key(folder / "root", stem, keystore) for stem in self._stems()}
         self._certificates = {stem: self._read_certificate(stem) for stem in self._stems()}
 
@@ -90,8 +91,16 @@ class Roots:
         return [self.endorse(self._certificates[other], stem) for stem, other in pairs]
 
     def endorse(self, root: x509.Certificate, stem: str = "") -> Endorsement:
-        """Vouch for a root for a year, with the root that signs unless another is named."""
-        key = self._keys[stem or self.fleet.root].key
+        """Vouch for a root for a year, with the root that signs unless another is named; the same again until then."""
+        stem = stem or self.fleet.root
+        made = self._made.get((stem, root.public_bytes(Encoding.PEM)))
+        if made is None or made.until_s < self._now() + ENDORSED_S / 4:
+            made = self._endorse(root, stem)
+            self._made[stem, root.public_bytes(Encoding.PEM)] = made
+        return made
+
+    def _endorse(self, root: x509.Certificate, stem: str) -> Endorsement:
+        key = self._keys[stem].key
         until_s = float(int(self._now() + ENDORSED_S))
         content = endorsement_content(self.fleet.fleet_id, root.public_bytes(Encoding.DER), until_s)
         signature = key.sign(content, ec.ECDSA(hashes.SHA256()))

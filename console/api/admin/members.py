@@ -18,6 +18,7 @@ from console.api.admin.views import agent_views
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
 from console.fleet.hub import Hub
+from console.fleet.presence import Presence
 from console.registry.approval import ApprovalRule
 from console.registry.audit import Actor
 from console.registry.authority import Authority
@@ -28,11 +29,20 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class MemberRoutes:
-    """Serves invites and agents. `agents_urls` lists the addresses that go into invites."""
+    """Serves invites and agents. `agents_urls` lists the addresses that go into invites; `presence` knows the other
+    consoles of a shared registry."""
 
     def __init__(
-        self, registry: Registry, authority: Authority, hub: Hub, agents_urls: Callable[[], list[str]], gate: Gate
+        self,
+        registry: Registry,
+        authority: Authority,
+        hub: Hub,
+        agents_urls: Callable[[], list[str]],
+        gate: Gate,
+        *,
+        presence: Presence | None = None,
     ) -> None:
+        self._presence = presence
         self._registry = registry
         self._authority = authority
         self._hub = hub
@@ -95,7 +105,9 @@ class MemberRoutes:
         return json_response(wire.Done())
 
     async def list_agents(self, request: Request, actor: Actor) -> Response:
-        return json_response(wire.Agents(agent_views(self._registry.devices.list(), self._hub.agents())))
+        elsewhere = self._presence.elsewhere if self._presence is not None else {}
+        views = agent_views(self._registry.devices.list(), self._hub.agents(), elsewhere)
+        return json_response(wire.Agents(views))
 
     async def approve(self, request: Request, actor: Actor) -> Response:
         self._registry.devices.approve(self._device(request).device_id, actor)

@@ -66,6 +66,8 @@ class Agent(msgspec.Struct, frozen=True):
     held_because: list[str] = []
     key_protection: str = ""
     tags: list[str] = []
+    console: str = ""
+    """The console it is connected to, of several that share a registry; empty: this one."""
     same_machine: list[str] = []
     """Other records that seem to be of the same machine: candidates for a merge."""
 

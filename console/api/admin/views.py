@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -10,9 +11,16 @@ from console.api.admin.types import Agent
 from console.fleet.events import AgentView
 from console.registry.records import DeviceRecord
 
+NOWHERE: Mapping[str, str] = MappingProxyType({})
 
-def agent_views(records: Sequence[DeviceRecord], connected: Sequence[AgentView]) -> list[Agent]:
-    """Describe every known PC; one that is not connected keeps what it said last."""
+
+def agent_views(
+    records: Sequence[DeviceRecord], connected: Sequence[AgentView], elsewhere: Mapping[str, str] = NOWHERE
+) -> list[Agent]:
+    """Describe every known PC; one that is not connected keeps what it said last.
+
+    `elsewhere` names the console of those that are connected to another one.
+    """
     live = {agent.device_id: agent for agent in connected}
     machines: dict[str, list[str]] = {}
     for record in records:
@@ -22,7 +30,10 @@ def agent_views(records: Sequence[DeviceRecord], connected: Sequence[AgentView])
     for record in records:
         view = _connected(record, live[record.device_id]) if record.device_id in live else _offline(record)
         same = [other for other in machines.get(record.machine_sha256, []) if other != record.device_id]
-        views.append(msgspec.structs.replace(view, tags=record.tags, same_machine=same))
+        view = msgspec.structs.replace(view, tags=record.tags, same_machine=same)
+        if view.link == "offline" and record.device_id in elsewhere:
+            view = msgspec.structs.replace(view, link="connected", console=elsewhere[record.device_id])
+        views.append(view)
     return views
 
 
