@@ -113,7 +113,7 @@ def test_an_engine_says_what_a_run_alone_says(engine: Engine, alone: Alone, data
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), steps=st.integers(2, 30))
 def test_an_engine_says_what_a_run_alone_says_for_long(
     engine: Engine, alone: Alone, data: st.DataObject, steps: int
