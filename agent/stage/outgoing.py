@@ -40,13 +40,11 @@ class Outgoing:
     def send(self, data: bytes) -> None:
         """Send a frame, or leave it to be sent. Raises OSError when the link is down."""
         with self._lock:
-            rest = memoryview(data)
-            if not self._unsent:
-                rest = rest[self._sink.send_now(rest) :]
-                if not rest:
-                    return
+            sent = 0 if self._unsent else self._sink.send_now(data)
+            if sent == len(data):
+                return
             self._unsent += 1
-        self._waiting.put(rest)
+        self._waiting.put(memoryview(data)[sent:])
 
     def close(self) -> None:
         """End the second thread, after what waits; a broken link has ended it already. Send nothing more."""
