@@ -59,8 +59,8 @@ class StartChild(Protocol):
 class StageLoader:
     """What loading needs and outlives a session: the store, the fetcher, the settings, how to start a child.
 
-    `uplink` says how a child reaches the console by itself; `check` raises SignatureRefused for a library the console
-    did not sign.
+    `uplink` says how a child reaches the console by itself; `check` raises SignatureRefused for a library's
+    digest and signature if the console did not sign it.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class StageLoader:
         start_child: StartChild,
         *,
         uplink: Callable[[], UplinkSpec],
-        check: Callable[[LoadStage], None],
+        check: Callable[[str, bytes], None],
     ) -> None:
         self._check = check
         self._store = store
@@ -98,7 +98,7 @@ class StageLoader:
         """Fetch what is missing and start the child. Raises StageLoadError with the code for the console."""
         throttle = _Throttle(request, on_progress)
         try:
-            self._check(request)
+            self._check(request.library_digest, request.signature)
         except SignatureRefused as error:
             raise StageLoadError("unsigned", str(error)) from error
         try:
@@ -131,6 +131,21 @@ class StageLoader:
             direct=direct,
         )
         return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
+
+    async def deliver(self, layers: LayerRange, signature: bytes) -> str:
+        """Bring layers into the store, one at a time so that a stage's load need not wait long. Returns the problem."""
+        try:
+            self._check(layers.library_digest, signature)
+            for layer in range(layers.first, layers.last):
+                name = f"{layers.library_digest[:16]}-{layer}-delivery{next(self._loads)}"
+                await self._fetcher.fetch_range(layers.library_digest, layer, layer + 1, name)
+                await self.forget(name)
+        except (SignatureRefused, FetchError, StoreError, LinkDown) as error:
+            return str(error)
+        except Exception as error:  # the edge of a task nobody awaits: the console hears of an end in any case
+            log.exception("A delivery failed.")
+            return f"The agent failed ({type(error).__name__}); look at its log."
+        return ""
 
     async def keep(self, ranges: Sequence[LayerRange]) -> None:
         """Let nothing of these ranges make room for other files, as far as it is here."""

@@ -27,7 +27,6 @@ from agent.link.identity import (
 )
 from agent.link.keystore import Keystore
 from agent.link.mark import keep_mark, read_mark
-from agent.link.messages import LoadStage
 from agent.link.pinning import learn_authorities
 from agent.link.renewal import diagnose, renew
 from agent.link.signatures import check_digest
@@ -62,10 +61,10 @@ class Membership:
         """Measure lifetimes by the console's clock from now on: this PC's may be wrong."""
         self._console_ahead_s = console_now_s - self._now()
 
-    def check_signature(self, request: LoadStage) -> None:
+    def check_signature(self, digest: str, signature: bytes) -> None:
         """Raise SignatureRefused for a library this fleet's console did not sign."""
         now_s = self._now() + self._console_ahead_s
-        check_digest(request.signature, request.library_digest, read_authorities(self.identity.authorities_pem), now_s)
+        check_digest(signature, digest, read_authorities(self.identity.authorities_pem), now_s)
 
     @property
     def due_in_s(self) -> float:

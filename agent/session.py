@@ -23,11 +23,13 @@ from agent.link.messages import (
     DATA_PATH,
     CutDirect,
     DirectRoute,
+    FetchLayers,
     FromAgent,
     Goodbye,
     Heartbeat,
     Hello,
     Keep,
+    LayersFetched,
     LoadStage,
     MessageError,
     UnloadStage,
@@ -70,6 +72,7 @@ class Session:
         self._welcome = welcome
         self._broken: LinkDown | None = None
         self._loader = loader
+        self._deliveries: set[asyncio.Task[None]] = set()
         ahead_s = welcome.now_s - time.monotonic()
         self._stages = Stages(
             loader, self._say, self._send_frame, on_change, lambda request: direct(request, welcome, ahead_s, self.host)
@@ -144,6 +147,9 @@ class Session:
             code, reason = CloseCode.BAD_FRAME, close_reason("bad_frame", str(ended[0]))
         elif not ended:
             self._say(Goodbye("stopping", "The agent was stopped."))
+        for task in self._deliveries:
+            task.cancel()
+        await asyncio.gather(*self._deliveries, return_exceptions=True)
         await self._stages.close()
         await asyncio.gather(self._data.close(code, reason), self._control.close(code, reason))
 
@@ -154,6 +160,8 @@ class Session:
                 self._stages.load(message)
             elif isinstance(message, Keep):
                 await self._loader.keep(message.ranges)
+            elif isinstance(message, FetchLayers):
+                self._begin_delivery(message)
             elif isinstance(message, UnloadStage):
                 self._stages.unload(message.pipeline)
             elif isinstance(message, DirectRoute | CutDirect):
@@ -162,6 +170,15 @@ class Session:
                 log.info("The console says goodbye: %s", message.message)
             else:
                 raise MessageError("Welcome is only the first message.")
+
+    def _begin_delivery(self, request: FetchLayers) -> None:
+        async def deliver() -> None:
+            problem = await self._loader.deliver(request.layers, request.signature)
+            self._say(LayersFetched(request.layers, problem))
+
+        task = asyncio.create_task(deliver(), name="delivery")
+        self._deliveries.add(task)
+        task.add_done_callback(self._deliveries.discard)
 
     async def _read_data(self) -> None:
         receive, take = self._data.recv, self._stages.take

@@ -22,6 +22,7 @@ from console.cli_access import add_access
 from console.cli_members import add_members
 from console.cli_tools import Commands, client_of, command, show
 from console.errors import ClientError, ConsoleError
+from console.fleet.delivery import DeliveryEnded, DeliveryEvent
 
 DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
@@ -95,6 +96,11 @@ def _add_models(commands: Commands) -> None:
         metavar="LIBRARY|lookup|none",
         help="what guesses the next tokens: a draft model, the text so far (the default), or nothing",
     )
+    deliver = command(commands, "deliver", "bring a model's layers to PCs, 5 % first, then 50 %, then all", _deliver)
+    deliver.add_argument("model", metavar="MODEL")
+    deliver.add_argument("--first", type=int, default=0, metavar="N", help="the first layer")
+    deliver.add_argument("--last", type=int, metavar="N", help="the layer after the last one (default: all)")
+    deliver.add_argument("--device", action="append", default=[], metavar="ID", help="only to these PCs; repeat it")
     undeploy = command(commands, "undeploy", "stop serving a model", _undeploy)
     undeploy.add_argument("model", metavar="MODEL")
     command(commands, "status", "show what runs where and how fast", _status)
@@ -149,6 +155,17 @@ def _deploy(options: argparse.Namespace) -> int:
             broken = event if isinstance(event, wire.Broken) else None
     if broken is not None:
         raise ClientError(broken.message)
+    return 0
+
+
+def _deliver(options: argparse.Namespace) -> int:
+    request = wire.DeliveryRequest(options.model, options.first, options.last, options.device)
+    ended: DeliveryEvent | None = None
+    with client_of(options) as console:
+        for ended in console.deliver(request):
+            show(options, ended, tables.delivery_line(ended))
+    if not isinstance(ended, DeliveryEnded) or ended.stopped or ended.failed:
+        raise ClientError(getattr(ended, "stopped", "") or "Not every PC has the model; see the lines above.")
     return 0
 
 

@@ -20,12 +20,16 @@ from console.api.admin import types as wire
 from console.api.http import ErrorEnvelope
 from console.data import ServiceFile, admin_key_path, service_file_path
 from console.errors import ClientError, ServiceRefused, ServiceUnreachable
+from console.fleet.delivery import DeliveryEvent
 from console.registry.chain import Checked
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, Role, Scope, User
 
 TIMEOUT = httpx2.Timeout(10.0, connect=3.0, read=60.0)
 DEPLOY_SILENCE_S = 900.0
 """A deployment reports while it fetches and loads; a PC silent for longer than this is given up by the service."""
+
+DELIVERY_SILENCE_S = 13 * 3600.0
+"""A PC may take a night to fetch a model; the service gives it up before this."""
 
 T = TypeVar("T")
 
@@ -131,21 +135,18 @@ class AdminClient:
         decoder = msgspec.json.Decoder(wire.DeployEvent)
         timeout = httpx2.Timeout(10.0, read=DEPLOY_SILENCE_S)
         last: wire.DeployEvent | None = None
-        try:
-            with self._http.stream(
-                "POST", "/admin/v1/deployments", content=msgspec.json.encode(request), timeout=timeout
-            ) as response:
-                if response.is_error:
-                    response.read()
-                    raise self._refusal(response)
-                for line in response.iter_lines():
-                    if line:
-                        last = decoder.decode(line)
-                        yield last
-        except httpx2.TransportError as error:
-            raise self._unreachable(error) from None
+        for line in self._lines("POST", "/deployments", msgspec.json.encode(request), timeout):
+            last = decoder.decode(line)
+            yield last
         if not isinstance(last, wire.Ready | wire.Broken):
             raise ServiceUnreachable("The console went away during the deployment; see: fallow-console status")
+
+    def deliver(self, request: wire.DeliveryRequest) -> Iterator[DeliveryEvent]:
+        """Bring a model's layers to PCs in rings and yield the events; the last one is DeliveryEnded."""
+        timeout = httpx2.Timeout(10.0, read=DELIVERY_SILENCE_S)
+        decoder = msgspec.json.Decoder(DeliveryEvent)
+        for line in self._lines("POST", "/deliveries", msgspec.json.encode(request), timeout):
+            yield decoder.decode(line)
 
     def undeploy(self, model: str) -> None:
         self._call("DELETE", f"/deployments/{quote(model, safe='/')}", wire.Done)
@@ -221,8 +222,12 @@ class AdminClient:
 
     def export_audit(self) -> Iterator[bytes]:
         """Yield the whole log, one JSON object a line, the oldest entry first."""
+        yield from self._lines("GET", "/audit/export", None, TIMEOUT)
+
+    def _lines(self, method: str, path: str, content: bytes | None, timeout: httpx2.Timeout) -> Iterator[bytes]:
+        """Yield the lines of an answer as they come."""
         try:
-            with self._http.stream("GET", "/admin/v1/audit/export") as response:
+            with self._http.stream(method, f"/admin/v1{path}", content=content, timeout=timeout) as response:
                 if response.is_error:
                     response.read()
                     raise self._refusal(response)

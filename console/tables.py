@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from console.api.admin import types as wire
+from console.fleet.delivery import Delivered, DeliveryEvent, RingStarted
 from console.fleet.direct import StageLink
 from console.pipeline.types import SpeculationStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, User
@@ -214,6 +215,15 @@ def link_text(link: StageLink) -> str:
     if link.way == "direct":
         return f"directly ({link.round_trip_ms:.1f} ms probe)"
     return f"by {link.way}" + (f": {link.reason}" if link.reason else "")
+
+
+def delivery_line(event: DeliveryEvent) -> str:
+    """Say one event of a delivery."""
+    if isinstance(event, RingStarted):
+        return f"Ring {event.ring}: {event.devices} of {event.total} PCs"
+    if isinstance(event, Delivered):
+        return f"  {event.device_id}: {event.problem or 'has it'}"
+    return f"{event.delivered} PCs have it, {event.failed} do not. {event.stopped}".rstrip()
 
 
 class DeployView:

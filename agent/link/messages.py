@@ -155,6 +155,20 @@ class LayerRange(msgspec.Struct, frozen=True, array_like=True):
     last: int
 
 
+class FetchLayers(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: bring these layers into the store and load nothing; answer LayersFetched."""
+
+    layers: LayerRange
+    signature: bytes
+
+
+class LayersFetched(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: a FetchLayers is done, or why it failed (`problem`)."""
+
+    layers: LayerRange
+    problem: str = ""
+
+
 class Keep(msgspec.Struct, frozen=True, tag=True):
     """Console -> agent: live plans count on these ranges being here; whatever else is held may make room."""
 
@@ -201,8 +215,19 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-FromAgent = Hello | Holding | MarkKept | Heartbeat | StageProgress | StageReady | StageFailed | DirectState | Goodbye
-FromConsole = Welcome | Keep | LoadStage | UnloadStage | DirectRoute | CutDirect | Goodbye
+FromAgent = (
+    Hello
+    | Holding
+    | LayersFetched
+    | MarkKept
+    | Heartbeat
+    | StageProgress
+    | StageReady
+    | StageFailed
+    | DirectState
+    | Goodbye
+)
+FromConsole = Welcome | Keep | FetchLayers | LoadStage | UnloadStage | DirectRoute | CutDirect | Goodbye
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent = msgspec.msgpack.Decoder(FromAgent)

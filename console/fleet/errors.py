@@ -3,6 +3,7 @@
 FleetError
  ├─ NoRoute           the pipeline has no route
  ├─ StageLoadFailed   an agent could not load its stage
+ ├─ DeliveryFailed    a PC did not get the files of a library
  └─ LibraryNotServed  a library folder cannot be served
 """
 
@@ -31,6 +32,10 @@ class StageLoadFailed(FleetError):
         self.code = code
         self.message = message
         self.device_name = device_name
+
+
+class DeliveryFailed(FleetError):
+    """A PC did not get the files of a library."""
 
 
 class LibraryNotServed(FleetError):

@@ -32,6 +32,7 @@ from agent.link.messages import (
     ENROL_PATH,
     PROTOCOL,
     DirectState,
+    FetchLayers,
     FromConsole,
     Goodbye,
     Heartbeat,
@@ -39,6 +40,7 @@ from agent.link.messages import (
     Holding,
     Keep,
     LayerRange,
+    LayersFetched,
     LoadStage,
     MarkKept,
     MessageError,
@@ -53,7 +55,7 @@ from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS, Unsendable, po
 from agent.stage.types import Epoch, PipelineId, StageReport
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks, StageLink
-from console.fleet.errors import StageLoadFailed
+from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.fleet.events import AgentLost, AgentView, FleetEvent, StageDied
 from console.fleet.peers import Peers
 from console.fleet.relay import OnFrame, Relay
@@ -71,6 +73,8 @@ _websockets_log.setLevel(logging.CRITICAL + 1)
 
 HEARTBEAT_S = 2.0
 HELLO_WAIT_S = 5.0
+DELIVERY_S = 12 * 3600.0
+"""A model, over night, to a PC that is far away."""
 LOAD_STALL_S = 330.0
 """Longer than an agent waits for its child, so that the agent's own sentence arrives first."""
 
@@ -214,6 +218,21 @@ class Hub:
             self._sessions.lose(session, message, close_code, code)
         for link in self._bulk_links.get(device_id, set()):
             self._sessions.close(link, close_code, close_reason(code, message))
+
+    async def deliver(self, device_id: str, layers: LayerRange, timeout_s: float = DELIVERY_S) -> None:
+        """Let a PC fetch layers into its store. Raises DeliveryFailed."""
+        session = self._sessions.find(device_id)
+        if session is None or session.data is None:
+            raise DeliveryFailed(f"{device_id} is not connected; switch it on and deliver again.")
+        done = session.begin_delivery(layers)
+        self._sessions.say(session, FetchLayers(layers, self._sign(layers.library_digest)))
+        try:
+            async with asyncio.timeout(timeout_s):
+                problem = await asyncio.shield(done)
+        except TimeoutError:
+            problem = "it did not have everything in time."
+        if problem:
+            raise DeliveryFailed(f"{session.name}: {problem}")
 
     def keep(self, device_id: str, ranges: Sequence[LayerRange]) -> None:
         """Tell a PC which layers live plans count on being in its store."""
@@ -395,7 +414,7 @@ class Hub:
             self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
-        elif isinstance(message, MarkKept | Holding | DirectState):
+        elif isinstance(message, MarkKept | Holding | LayersFetched | DirectState):
             self._take_note(session.device_id, message)
         elif session.take_answer(message, now_s):
             if isinstance(message, StageReady):
@@ -405,8 +424,12 @@ class Hub:
                 StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message)
             )
 
-    def _take_note(self, device_id: str, message: MarkKept | Holding | DirectState) -> None:
-        if isinstance(message, Holding):
+    def _take_note(self, device_id: str, message: MarkKept | Holding | LayersFetched | DirectState) -> None:
+        if isinstance(message, LayersFetched):
+            session = self._sessions.find(device_id)
+            if session is not None:
+                session.end_delivery(message.layers, message.problem)
+        elif isinstance(message, Holding):
             self._peers.changed(device_id, message)
         elif isinstance(message, DirectState):
             self._direct.state(device_id, message)

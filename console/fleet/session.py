@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from websockets.asyncio.server import ServerConnection
 
-from agent.link.messages import Heartbeat, Hello, LoadStage, StageFailed, StageProgress, StageReady
+from agent.link.messages import Heartbeat, Hello, LayerRange, LoadStage, StageFailed, StageProgress, StageReady
 from agent.stage.types import StageReport
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentView
@@ -45,6 +45,8 @@ class Session:
     lost: bool = False
     loads: dict[int, PendingLoad] = field(default_factory=dict)
     """By pipeline."""
+    deliveries: dict[LayerRange, asyncio.Future[str]] = field(default_factory=dict)
+    """What it was asked to fetch without loading; the result is the problem, empty for none."""
 
     @property
     def device_id(self) -> str:
@@ -76,6 +78,20 @@ class Session:
         """End every pending load with an error."""
         for pipeline in list(self.loads):
             self.fail_load(pipeline, code, message)
+        for layers in list(self.deliveries):
+            self.end_delivery(layers, f"it left: {message}")
+
+    def begin_delivery(self, layers: LayerRange) -> asyncio.Future[str]:
+        """Note a delivery; the same one asked for again is the same."""
+        if layers not in self.deliveries:
+            self.deliveries[layers] = asyncio.get_running_loop().create_future()
+        return self.deliveries[layers]
+
+    def end_delivery(self, layers: LayerRange, problem: str) -> None:
+        """A delivery is done, or failed."""
+        done = self.deliveries.pop(layers, None)
+        if done is not None and not done.done():
+            done.set_result(problem)
 
     def take_answer(self, message: StageProgress | StageReady | StageFailed, now_s: float) -> bool:
         """Match what the agent says to a pending load of the same epoch; return whether there was one."""

@@ -47,6 +47,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", "/admin/v1/libraries"): "operate",
     ("GET", "/admin/v1/deployments"): "view",
     ("POST", "/admin/v1/deployments"): "operate",
+    ("POST", "/admin/v1/deliveries"): "operate",
     ("DELETE", "/admin/v1/deployments/{model:path}"): "operate",
     ("GET", "/admin/v1/users"): "admin",
     ("POST", "/admin/v1/users"): "admin",

@@ -16,6 +16,7 @@ from console.cli import main
 from console.client import AdminClient
 from console.errors import ServiceRefused
 from console.service import ConsoleService, ServiceSettings
+from tests.support.libraries import make_library
 
 Run = Callable[..., Any]
 
@@ -87,3 +88,12 @@ async def test_the_audit_log_is_searched_exported_and_verified(tmp_path: Path, r
     export.write_bytes(b"not a log\n")
     assert "Line 1" in await run(f"audit verify --file {export}", fails=1)
     assert "--known takes" in await run("audit verify --known x", fails=1)
+
+
+async def test_a_delivery_says_what_is_wrong_before_it_begins(tmp_path: Path, run: Run) -> None:
+    make_library(tmp_path / "library")
+    async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)):
+        await run(f"models --add {tmp_path / 'library'}")
+        assert "No PC is connected" in await run("deliver small", fails=1)
+        assert "has layers 0 to 3" in await run("deliver small --last 9", fails=1)
+        assert "no layer library" in await run("deliver other", fails=1)

@@ -17,17 +17,17 @@ from agent.link.closing import CloseCode
 from agent.link.frames import Fetch, Frame, FrameType, decode, encode
 from agent.link.identity import DeviceId, Identity, client_context, device_hostname
 from agent.link.keystore import Keystore
-from agent.link.messages import BULK_PATH, Holding, LayerRange
+from agent.link.messages import BULK_PATH, FetchLayers, Holding, LayerRange
 from agent.link.sockets import client_settings
 from agent.link.store import StoreFull
 from agent.link.tickets import FileTicket, seal
 from agent.settings import AgentSettings
 from agent.stage.types import PipelineId
-from console.fleet.errors import StageLoadFailed
+from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.registry.authority import Authority
 from shard_export.library.manifest import Manifest
 from tests.support.agents import Agent, load, running_agent, until
-from tests.support.fleet import Fleet, make_load, running_fleet
+from tests.support.fleet import Fleet, join, make_load, running_fleet
 from tests.support.libraries import make_library
 
 UNIT_BYTES = 2_500_000
@@ -189,6 +189,36 @@ async def test_a_library_the_console_did_not_sign_is_not_even_fetched(
             assert failed.value.code == "unsigned"
         assert got(ann) == {}
         assert ann.children.started == []
+
+
+async def test_layers_are_delivered_without_being_loaded_and_a_load_finds_them_there(
+    fleet: Fleet, library: tuple[Manifest, str]
+) -> None:
+    manifest, digest = library
+    async with running_agent(fleet, "ann", OPEN) as ann:
+        await fleet.hub.deliver(ann.device_id, LayerRange(digest, 0, 4))
+        assert holds_exactly(fleet, ann, manifest)
+        assert ann.children.started == []
+        assert list((ann.folder / "stages").iterdir()) == []
+        before = got(ann)
+        await load_all(fleet, ann, digest)
+        assert got(ann) == before
+        with pytest.raises(DeliveryFailed, match="does not serve"):
+            await fleet.hub.deliver(ann.device_id, LayerRange("f" * 64, 0, 1))
+        fleet.hub._sign = {digest: b"forged"}.__getitem__
+        with pytest.raises(DeliveryFailed, match="not signed"):
+            await fleet.hub.deliver(ann.device_id, LayerRange(digest, 0, 1))
+    with pytest.raises(DeliveryFailed, match="not connected"):
+        await fleet.hub.deliver(ann.device_id, LayerRange(digest, 0, 1))
+
+
+async def test_a_delivery_to_a_pc_that_leaves_fails(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    delivery = asyncio.create_task(fleet.hub.deliver(agent.device_id, LayerRange(library[1], 0, 4)))
+    assert isinstance(await agent.hear(), FetchLayers)
+    await agent.close()
+    with pytest.raises(DeliveryFailed, match="it left"):
+        await delivery
 
 
 # --- who is let in

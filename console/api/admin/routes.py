@@ -50,6 +50,7 @@ class AdminRoutes:
             ("POST", "/libraries", "operate", self.add_library),
             ("GET", "/deployments", "view", self.list_deployments),
             ("POST", "/deployments", "operate", self.deploy),
+            ("POST", "/deliveries", "operate", self.deliver),
             ("DELETE", "/deployments/{model:path}", "operate", self.undeploy),
         ]
         return guarded(self._gate, table)
@@ -73,6 +74,10 @@ class AdminRoutes:
     async def deploy(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.DeployRequest)
         return JsonLines(self._deployments.deploy(asked, actor))
+
+    async def deliver(self, request: Request, actor: Actor) -> Response:
+        asked = convert(parse_object(await read_body(request)), wire.DeliveryRequest)
+        return JsonLines(self._deployments.deliver(asked, actor))
 
     async def undeploy(self, request: Request, actor: Actor) -> Response:
         await self._deployments.undeploy(request.path_params["model"], actor)

@@ -153,6 +153,18 @@ class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft: Name = "lookup"
 
 
+class DeliveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bring a model's layers to PCs before they are needed, 5 % of them first, then 50 %, then all.
+
+    `last` None: to the end; `devices` empty: every PC that is connected.
+    """
+
+    model: Name
+    first: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    last: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
+    devices: list[str] = []
+
+
 class PlannedStage(msgspec.Struct, frozen=True):
     """Layers `first <= i < last` on a PC."""
 
