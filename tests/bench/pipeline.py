@@ -9,6 +9,7 @@ rounds. A rate counts tokens after the first one of each stream, so prompt proce
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import statistics
 import subprocess
@@ -28,7 +29,7 @@ from shard_export.library.store import load_manifest
 from tests.bench import interference, traffic
 from tests.bench.fleet import CONTEXT_TOKENS, MOST_STREAMS, deploy, peak_memory_mb, pipeline, two_pcs
 from tests.bench.machines import ROOT, Machine
-from tests.bench.prompts import edits, questions
+from tests.bench.prompts import edits, numbered, questions
 from tests.bench.served import at_once, latencies, listen, rate
 
 Say = Callable[[str], None]
@@ -89,6 +90,7 @@ class Bench:
         """`direct` is another fleet of the same PCs, whose stages talk to each other without the console."""
         self._fleet, self._direct, self._machines, self._tokens, self._say = fleet, direct, machines, tokens, say
         self._tokenizer = ModelTokenizer.load(library, load_manifest(library))
+        self._numbers = itertools.count(1)
         self._overheads: dict[LoopbackFleet, list[float]] = {fleet: [], direct: []}
 
     def run(self, rounds: int) -> dict[str, Any]:
@@ -140,15 +142,15 @@ class Bench:
         }
 
     def _alone(self, kind: str, prompts: Callable[[int, int], list[str]], round_: int) -> float:
-        (prompt,) = prompts(1, round_)
+        (prompt,) = numbered(prompts(1, round_), self._numbers)
         ids = self._tokenizer.encode_chat([{"role": "user", "content": prompt}])
         return self._machines[kind].rate(ids, self._tokens)
 
     def _served(self, models: list[str], prompts: Callable[[int, int], list[str]], streams: int, round_: int) -> float:
-        return rate(self._fleet, models, prompts(streams, round_), self._tokens)
+        return rate(self._fleet, models, numbered(prompts(streams, round_), self._numbers), self._tokens)
 
     def _two_stage_1(self, fleet: LoopbackFleet, round_: int) -> float:
-        found = rate(fleet, [SPLIT], questions(1, round_), self._tokens)
+        found = rate(fleet, [SPLIT], numbered(questions(1, round_), self._numbers), self._tokens)
         self._overheads[fleet].append(pipeline(fleet, SPLIT).overhead_ms)
         return found
 
@@ -158,8 +160,7 @@ class Bench:
         for name, (model, streams) in cases.items():
             heard = []
             for round_ in range(rounds):
-                # A prompt that was asked before may be cached: its first token would come too early.
-                prompts = [f"Question {name} {round_}: {prompt}" for prompt in questions(streams, round_)]
+                prompts = numbered(questions(streams, round_), self._numbers)
                 heard += at_once([partial(listen, self._fleet, model, prompt, self._tokens) for prompt in prompts])
             found[name] = latencies(heard)
             self._say(f"{name}: {found[name]}")

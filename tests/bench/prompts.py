@@ -1,13 +1,13 @@
 """What the benchmarks ask: questions that share nothing but their length class, texts to be edited, and long reading.
 
-Distinct, so that no cache can help. The edits make an answer repeat most of its prompt, which is where prompt lookup
-can guess.
+Distinct, and numbered where they are asked again, so that no cache can help. The edits make an answer repeat most of
+its prompt, which is where prompt lookup can guess.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 PROMPTS = [
     "What is the capital of France, and what is it known for?",
@@ -92,6 +92,11 @@ def questions(count: int, offset: int = 0) -> list[str]:
 def edits(count: int, offset: int = 0) -> list[str]:
     """Return `count` distinct texts to be corrected; the answer repeats nearly all of it."""
     return [EDIT_PROMPTS[(offset + index) % len(EDIT_PROMPTS)] for index in range(count)]
+
+
+def numbered(prompts: Sequence[str], numbers: Iterator[int]) -> list[str]:
+    """Begin every prompt with the next number, so that no cache has seen one before, whoever asked it in this run."""
+    return [f"({next(numbers)}) {prompt}" for prompt in prompts]
 
 
 def long_prompt(tokens: int, seed: int, count: Callable[[str], int]) -> str:

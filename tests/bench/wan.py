@@ -13,10 +13,11 @@ warm-up in which the number of drafts finds its level. `k` is the drafts that a 
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from installer.loopback import LoopbackFleet
 from tests.bench.fleet import deploy, pipeline, two_pcs
 from tests.bench.machines import ROOT
 from tests.bench.net import Network, Shape
-from tests.bench.prompts import edits
+from tests.bench.prompts import edits, numbered
 from tests.bench.served import rate
 
 Say = Callable[[str], None]
@@ -58,21 +59,23 @@ def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
             fleet = stack.enter_context(LoopbackFleet(folder, two_pcs(cores), route=route, direct_links=direct))
             deploy(fleet, library, folder / "libraries", wanted)
             fleets |= dict.fromkeys(wanted, fleet)
-        rows = []
+        rows, numbers = [], itertools.count(1)
         for hop_ms in HOPS_MS:
             network.shape(Shape(delay_ms=hop_ms))
-            rows.append(_row(fleets, hop_ms, rounds, tokens))
+            rows.append(_row(fleets, hop_ms, rounds, tokens, numbers))
             say(f"{rows[-1]}")
         ways = {name: [link.way for link in pipeline(fleet, name).links] for name, fleet in fleets.items()}
     return {"rows": rows, "stages": 2, "ways": ways, "rounds": rounds, "tokens": tokens, "numerics": "fast"}
 
 
-def _row(fleets: dict[str, LoopbackFleet], hop_ms: int, rounds: int, tokens: int) -> dict[str, Any]:
+def _row(
+    fleets: dict[str, LoopbackFleet], hop_ms: int, rounds: int, tokens: int, numbers: Iterator[int]
+) -> dict[str, Any]:
     rates: dict[str, list[float]] = {name: [] for name in fleets}
     for round_ in range(rounds + 1):
         for name, found in rates.items():
             length = max(8, tokens // NAIVE_SHARE) if name == NAIVE else tokens
-            value = rate(fleets[name], [name], edits(STREAMS[name], round_), length)
+            value = rate(fleets[name], [name], numbered(edits(STREAMS[name], round_), numbers), length)
             if round_:
                 found.append(value)
     median = {name: statistics.median(found) for name, found in rates.items()}
