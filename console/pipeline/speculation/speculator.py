@@ -115,7 +115,8 @@ class Speculator:
         if count:
             guessing.probing.paid()
             return count
-        self._why = f"Drafts do not pay: {share:.0%} of them are right."
+        making = f" and one takes {1000 * self._proposer.draft_s:.0f} ms to make" if self._proposer.draft_s else ""
+        self._why = f"Drafts do not pay: {share:.0%} of them are right{making}."
         return min(PROBE_DRAFTS, room) if self._times.known and guessing.probing.due() else 0
 
     def _company(self) -> Company:

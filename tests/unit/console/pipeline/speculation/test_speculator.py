@@ -178,6 +178,9 @@ def test_the_status_says_why_nothing_is_guessed() -> None:
     speculator = begin(proposer, ONE)
     play(speculator, 200, right=0)
     assert speculator.status().reason.startswith("Drafts do not pay:")
+    proposer.draft_s = 0.25
+    play(speculator, 1, right=0)
+    assert speculator.status().reason.endswith("of them are right and one takes 250 ms to make.")
     proposer.offers = None
     play(speculator, 200, right=0)
     assert speculator.status().reason == "No guess was at hand."
