@@ -35,6 +35,10 @@ def add_members(commands: Commands) -> None:
     revoked = command(invites, "revoke", "let no further PC use an invite", _revoke_invite)
     revoked.add_argument("id", help="the invite's id")
     command(commands, "agents", "list the PCs", _agents)
+    authority = group(commands, "authority", "The fleet's certificate authority.")
+    command(authority, "show", "show the roots and how far a rotation is", _authority)
+    rotate = command(authority, "rotate", "announce the next root; it signs 30 days later", _rotate)
+    rotate.add_argument("--at-once", action="store_true", help="let it sign now: the present key may be stolen")
     _add_changes(commands)
 
 
@@ -107,6 +111,18 @@ def _agents(options: argparse.Namespace) -> int:
     with client_of(options) as console:
         agents = console.agents()
     return show(options, agents, tables.agents_table(agents))
+
+
+def _authority(options: argparse.Namespace) -> int:
+    with client_of(options) as console:
+        view = console.authority()
+    return show(options, view, tables.authority_table(view))
+
+
+def _rotate(options: argparse.Namespace) -> int:
+    with client_of(options) as console:
+        view = console.rotate_authority(at_once=options.at_once)
+    return show(options, view, tables.authority_table(view))
 
 
 def _revoke(options: argparse.Namespace) -> int:

@@ -121,6 +121,12 @@ class AdminClient:
     def _change(self, device_id: str, what: str, body: msgspec.Struct | None = None) -> None:
         self._call("POST", f"/agents/{_part(device_id)}/{what}", wire.Done, body)
 
+    def authority(self) -> wire.AuthorityView:
+        return self._call("GET", "/authority", wire.AuthorityView)
+
+    def rotate_authority(self, *, at_once: bool = False) -> wire.AuthorityView:
+        return self._call("POST", "/authority/rotate", wire.AuthorityView, wire.Rotation(at_once))
+
     def libraries(self) -> list[wire.Library]:
         return self._call("GET", "/libraries", wire.Libraries).libraries
 

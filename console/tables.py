@@ -88,6 +88,12 @@ def invites_table(invites: Sequence[InviteRecord]) -> Table:
     return table(("id", "state", "used", "approval", "conditions", "tags", "hint"), rows)
 
 
+def authority_table(view: wire.AuthorityView) -> Table:
+    """Return the fleet's authority; the fingerprint is the pin of new invites."""
+    rows = [(view.fleet_id, view.fleet_name, view.phase, moment(view.next_step_s), len(view.roots), view.pin[:16])]
+    return table(("fleet", "name", "phase", "next step", "roots", "fingerprint"), rows)
+
+
 def libraries_table(libraries: Sequence[wire.Library]) -> Table:
     """Return the registered libraries."""
     rows = [

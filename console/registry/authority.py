@@ -165,6 +165,11 @@ class Authority:
         return self._roots.fleet
 
     @property
+    def next_step_s(self) -> float:
+        """When the next step of a rotation comes by itself (Unix time)."""
+        return self._roots.next_step_s
+
+    @property
     def endorsements(self) -> list[Endorsement]:
         """Which roots vouch for which, this console's and the others'."""
         return self._endorsements

@@ -106,6 +106,15 @@ class Roots:
         signature = key.sign(content, ec.ECDSA(hashes.SHA256()))
         return Endorsement(root.public_bytes(Encoding.PEM), spki_sha256(key.public_key()), until_s, signature)
 
+    @property
+    def next_step_s(self) -> float:
+        """When the next step of a rotation comes by itself (Unix time)."""
+        if self.fleet.next_root:
+            return self.fleet.since_s + ANNOUNCED_S
+        if self.fleet.former_root:
+            return self.fleet.since_s + FORMER_S
+        return self._certificates[self.fleet.root].not_valid_after_utc.timestamp() - ROTATE_BEFORE_S
+
     def rotate(self) -> None:
         """Make the next root and announce it. Raises WrongState while a rotation is under way."""
         if self.fleet.next_root or self.fleet.former_root:

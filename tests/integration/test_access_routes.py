@@ -39,6 +39,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", "/admin/v1/agents/{device_id}/approve"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/deny"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/revoke"): "operate",
+    ("GET", "/admin/v1/authority"): "view",
+    ("POST", "/admin/v1/authority/rotate"): "admin",
     ("POST", "/admin/v1/agents/{device_id}/suspend"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/resume"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/tags"): "operate",

@@ -18,6 +18,7 @@ from agent.link.identity import Identity
 from agent.link.invite import decode
 from agent.link.keystore import Keystore
 from agent.link.renewal import diagnose
+from agent.membership import Membership
 from console import cli
 from console.client import AdminClient
 from console.errors import ServiceRefused
@@ -103,3 +104,16 @@ async def test_a_pc_is_suspended_resumed_retired_and_merged(folder: Path, tmp_pa
     assert (await diagnose(first)).code == "retired"
     await run(folder, "revoke", second.device_id, "--retire", "--reason", "Sold.")
     assert "Sold." in (await diagnose(second)).message
+
+
+async def test_the_root_is_rotated_step_by_step_from_the_command_line(folder: Path, tmp_path: Path) -> None:
+    identity = await join(folder, tmp_path / "a", (await run(folder, "invite", "--auto-approve"))["text"])
+    before = await run(folder, "authority", "show")
+    assert (before["phase"], len(before["roots"])) == ("steady", 1)
+    assert (await run(folder, "authority", "rotate"))["phase"] == "announced"
+    after = await run(folder, "authority", "rotate", "--at-once")
+    assert (after["phase"], len(after["roots"])) == ("switched", 2)
+    assert after["pin"] != before["pin"]
+    membership = Membership(identity, KEYS)
+    assert await membership.learn_authorities()
+    assert (await diagnose(membership.identity)).code == "ok"

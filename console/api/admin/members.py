@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.link import invite as invites
+from agent.link.authorities import read_authorities
 from agent.link.closing import CloseCode
 from console.api.admin import types as wire
 from console.api.admin.guard import AdminRoute, guarded
@@ -63,6 +65,8 @@ class MemberRoutes:
             ("POST", "/agents/{device_id}/revoke", "operate", self.revoke),
             ("POST", "/agents/{device_id}/tags", "operate", self.tag),
             ("POST", "/agents/{device_id}/merge", "operate", self.merge),
+            ("GET", "/authority", "view", self.show_authority),
+            ("POST", "/authority/rotate", "admin", self.rotate),
         ]
         return guarded(self._gate, table)
 
@@ -149,6 +153,34 @@ class MemberRoutes:
         self._registry.devices.merge(self._device(request).device_id, former.device_id, actor)
         self._cut(former, "retired", "This PC was enrolled anew.")
         return json_response(wire.Done())
+
+    async def show_authority(self, request: Request, actor: Actor) -> Response:
+        return json_response(self._authority_view())
+
+    async def rotate(self, request: Request, actor: Actor) -> Response:
+        asked = await _body(request, wire.Rotation)
+        if not (asked.at_once and self._authority.rotation.next_root):
+            await asyncio.to_thread(self._authority.rotate)
+        if asked.at_once:
+            await asyncio.to_thread(self._authority.refresh, at_once=True)
+        view = self._authority_view()
+        self._registry.audit.append(actor, "root.rotate", self._authority.fleet_id, phase=view.phase)
+        return json_response(view)
+
+    def _authority_view(self) -> wire.AuthorityView:
+        authority, fleet = self._authority, self._authority.rotation
+        phase: Literal["steady", "announced", "switched"] = "switched" if fleet.former_root else "steady"
+        if fleet.next_root:
+            phase = "announced"
+        return wire.AuthorityView(
+            fleet_id=authority.fleet_id,
+            fleet_name=authority.fleet_name,
+            pin=authority.ca_spki_sha256.hex(),
+            phase=phase,
+            next_step_s=authority.next_step_s,
+            roots=[f"{root.serial_number:x}" for root in read_authorities(authority.authorities_pem)],
+            key_protection=authority.key_protection,
+        )
 
     def _device(self, request: Request) -> DeviceRecord:
         return self._registry.devices.resolve(request.path_params["device_id"])

@@ -104,6 +104,28 @@ class Merge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     former: Name
 
 
+class AuthorityView(msgspec.Struct, frozen=True):
+    """The fleet's certificate authority. `pin` is in new invites; `roots` are serial numbers, the signing one first.
+
+    `phase`: `steady`; `announced` (PCs learn the next root); `switched` (the former one is still trusted).
+    `next_step_s` is when the next step comes by itself.
+    """
+
+    fleet_id: str
+    fleet_name: str
+    pin: str
+    phase: Literal["steady", "announced", "switched"]
+    next_step_s: float
+    roots: list[str]
+    key_protection: str
+
+
+class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Announce the next root; `at_once`: let it sign at once, because the present one's key may be stolen."""
+
+    at_once: bool = False
+
+
 class NewLibrary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Register a library folder on the console's own disk."""
 
