@@ -38,6 +38,7 @@ PAIRS = {
     "two paged": [("paged", 0, 2), ("paged", 2, 3)],
     "paged, stateful": [("paged", 0, 2), ("stateful", 2, 3)],
     "stateful, paged": [("stateful", 0, 2), ("paged", 2, 3)],
+    "paged, packed": [("paged", 0, 2), ("packed", 2, 3)],
 }
 SAMPLINGS = [
     Sampling(),
