@@ -100,16 +100,35 @@ def _rounded(extra: int) -> int:
 
 
 def _fit(design: npt.NDArray[np.float64], times_ms: npt.NDArray[np.float64]) -> StageCost:
-    """Least squares without negative coefficients: a feature that would get one is left out."""
-    weights = 1 / np.maximum(times_ms, 1e-3)
-    features = [0, 1, 2]
+    """Fit `design` [N,3] (one, rows, extra tokens) to the times [N] of one stage.
+
+    Answers set the pace, so plain steps decide alone what rows cost, if there were steps of several sizes: parts of
+    prompts are no line through the same point, and there are more of them.
+    """
+    plain = design[:, 2] == 0
+    if len(np.unique(design[plain, 1])) > 1:
+        base_ms, row_ms = _solve(design[plain, :2], times_ms[plain])
+        left_ms = np.maximum(0.0, times_ms - design[:, :2] @ np.array([base_ms, row_ms]))
+        (token_ms,) = _solve(design[~plain, 2:], left_ms[~plain], times_ms[~plain]) if not plain.all() else [0.0]
+        return StageCost(base_ms, row_ms, token_ms)
+    return StageCost(*_solve(design, times_ms))
+
+
+def _solve(
+    design: npt.NDArray[np.float64], wanted: npt.NDArray[np.float64], scale: npt.NDArray[np.float64] | None = None
+) -> list[float]:
+    """Least squares of the errors relative to `scale` (else `wanted`) without negative coefficients.
+
+    A feature that would get a negative one is left out.
+    """
+    weights = 1 / np.maximum(wanted if scale is None else scale, 1e-3)
+    features = list(range(design.shape[1]))
     while True:
-        weighted = design[:, features] * weights[:, None]
-        found = np.linalg.lstsq(weighted, times_ms * weights, rcond=None)[0]
+        found = np.linalg.lstsq(design[:, features] * weights[:, None], wanted * weights, rcond=None)[0]
         if found.min() >= 0 or len(features) == 1:
             break
         del features[int(found.argmin())]
-    coefficients = [0.0, 0.0, 0.0]
+    coefficients = [0.0] * design.shape[1]
     for feature, value in zip(features, found.tolist(), strict=True):
         coefficients[feature] = max(0.0, value)
-    return StageCost(*coefficients)
+    return coefficients

@@ -210,6 +210,7 @@ def test_where_stages_copy_the_source_gives_its_place_to_the_copy() -> None:
     assert [share.source for share in step.shares] == step.release
 
 
+@settings(deadline=None)
 @given(
     holds=st.lists(
         st.tuples(st.integers(1, 6), st.integers(0, 200), st.integers(0, 6), st.booleans()), min_size=1, max_size=60

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.stage.types import Row, Sampling, StreamId
@@ -38,6 +38,7 @@ def measure(costs: StepCosts, truth: Sequence[StageCost], sizes: Sequence[tuple[
 COEFFICIENT = st.floats(0.5, 30)
 
 
+@settings(deadline=None)
 @given(truth=st.lists(st.builds(StageCost, COEFFICIENT, COEFFICIENT, COEFFICIENT), min_size=1, max_size=3))
 def test_the_fit_finds_each_stages_own_cost_again(truth: list[StageCost]) -> None:
     found = measure(StepCosts(len(truth)), truth, [(1, 0), (4, 0), (8, 0), (1, 255), (3, 7)])
@@ -46,6 +47,7 @@ def test_the_fit_finds_each_stages_own_cost_again(truth: list[StageCost]) -> Non
         assert stage == pytest.approx(expected, rel=0.01, abs=0.01)
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 300), st.integers(0, 500_000)), min_size=1, max_size=60)
 )
