@@ -116,7 +116,7 @@ async def test_eight_streams_keep_their_secrets(library: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 async def test_eight_streams_keep_their_secrets_for_500_rounds(library: Path) -> None:
     await keep_secrets(library, rounds=500)
 
@@ -204,6 +204,6 @@ async def test_clients_that_hang_up_disturb_nobody_and_leave_nothing(library: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 async def test_a_thousand_clients_that_hang_up_disturb_nobody_and_leave_nothing(library: Path) -> None:
     await survive_disconnects(library, count=1000)
