@@ -61,6 +61,7 @@ from console.fleet.peers import Peers
 from console.fleet.relay import OnFrame, Relay
 from console.fleet.session import OnProgress, Session
 from console.fleet.sessions import Listener, Sessions
+from console.fleet.uplink_gate import UplinkGate
 from console.fleet.uplinks import Uplink, switching
 from console.registry.access import peer_certificate
 from console.registry.errors import NotAuthorised
@@ -118,6 +119,7 @@ class Hub:
         )
         # Made anew at each start and told to agents in Welcome: nothing on any disk can sign a ticket.
         key = Ed25519PrivateKey.generate()
+        self._uplink_gate = UplinkGate(authorise, self._sessions, self._relay)
         self._direct = DirectLinks(self._say_to, key, allowed=direct_links)
         self._peers = Peers(key, allowed=direct_links)
         self._sessions.subscribe(self._on_fleet_event)
@@ -133,7 +135,7 @@ class Hub:
             port,
             ssl=tls,
             process_request=_check_path,
-            create_connection=switching(lambda: Uplink(self)),
+            create_connection=switching(lambda: Uplink(self._uplink_gate)),
             logger=_websockets_log,
             **SERVER_SETTINGS,
         )
@@ -353,35 +355,6 @@ class Hub:
         finally:
             if session.data is link:
                 self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
-
-    # Stages' own links: the hub is their Owner
-
-    async def admit(self, link: Uplink, certificate_der: bytes | None) -> str:
-        """Take a stage's own link. Raises NotAuthorised: who it is, or it holds no such stage."""
-        record = self._authorise(certificate_der)
-        record = await record if inspect.isawaitable(record) else record
-        session, stage = self._sessions.find(record.device_id), link.stage
-        if session is None or session.data is None or stage is None:
-            raise NotAuthorised(4403, "control_first", "This PC's agent is not connected.")
-        if not self._relay.holds(record.device_id, stage.pipeline, stage.epoch, stage.stage):
-            raise NotAuthorised(4403, "other_stage", "This PC does not hold that stage.")
-        former = session.uplinks.get(stage.pipeline)
-        if former is not None:
-            former.close()
-        session.uplinks[stage.pipeline] = link
-        return record.device_id
-
-    def take(self, device_id: str, data: bytes) -> None:
-        """Relay a frame of a stage's own link. Raises FrameError."""
-        self._relay.take(device_id, data)
-
-    def left(self, link: Uplink, device_id: str, error: FrameError | None) -> None:
-        """Forget a stage's own link; its child process ends by itself and its agent says so."""
-        session = self._sessions.find(device_id)
-        if session is not None and link.stage is not None and session.uplinks.get(link.stage.pipeline) is link:
-            del session.uplinks[link.stage.pipeline]
-            if error is not None:
-                self._sessions.lose_by(session, error, "stage")
 
     async def _serve_bulk(self, link: ServerConnection, record: DeviceRecord) -> None:
         links = self._bulk_links.setdefault(record.device_id, set())
