@@ -27,7 +27,7 @@ from agent.link.errors import IdentityError, TicketRefused
 from agent.link.fetch import Fetcher
 from agent.link.frames import Frame, FrameError, FrameType, decode, encode
 from agent.link.identity import DeviceId, Identity, client_context, device_hostname, device_uri, peer_server_context
-from agent.link.messages import BULK_PATH, FromAgent, Holding, Welcome
+from agent.link.messages import BULK_PATH, MAX_NAMED_FILES, FromAgent, Holding, Welcome
 from agent.link.pace import Pace
 from agent.link.sockets import SERVER_SETTINGS, client_settings, tune
 from agent.link.store import Store
@@ -113,7 +113,8 @@ class Seeding:
         server: Server | None = None
         try:
             server = await self._open_port() if allowed else None
-            self._changed([], [])
+            held = await asyncio.to_thread(self._store.held)
+            self._changed(held[MAX_NAMED_FILES:], [])  # Hello had room for the others
             await asyncio.Event().wait()
         finally:
             self._fetcher.peers = None
@@ -123,7 +124,9 @@ class Seeding:
                 await server.wait_closed()
 
     def _changed(self, added: Sequence[str], removed: Sequence[str]) -> None:
-        self._say(Holding(self._addresses, list(added), list(removed)))
+        for start in range(0, max(len(added), len(removed), 1), MAX_NAMED_FILES):
+            end = start + MAX_NAMED_FILES
+            self._say(Holding(self._addresses, list(added[start:end]), list(removed[start:end])))
 
     async def _open_port(self) -> Server | None:
         first, last = self._setup.settings.direct_ports

@@ -22,7 +22,7 @@ from agent.link.closing import ConsoleNotTrusted, DuplicateSession, LinkDown, Li
 from agent.link.fetch import Fetcher
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
-from agent.link.messages import BULK_PATH, Hello, LoadStage, MarkKept, Welcome
+from agent.link.messages import BULK_PATH, MAX_NAMED_FILES, Hello, LoadStage, MarkKept, Welcome
 from agent.link.pace import Pace
 from agent.link.store import Store
 from agent.loading import StageLoader, StartChild
@@ -180,7 +180,7 @@ class AgentService:
             find_devices(budget),
             memory_bytes=budget,
             key_protection=self._membership.identity.key_protection,
-            held_sha256=self._store.held(),
+            held_sha256=self._store.held()[:MAX_NAMED_FILES],
         )
         return msgspec.structs.replace(hello, mark=mark)
 

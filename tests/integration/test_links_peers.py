@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from agent.link.identity import DeviceId, Identity, client_context, device_hostn
 from agent.link.keystore import Keystore
 from agent.link.messages import BULK_PATH, FetchLayers, Holding, LayerRange
 from agent.link.sockets import client_settings
-from agent.link.store import StoreFull
+from agent.link.store import Store, StoreFull
 from agent.link.tickets import FileTicket, seal
 from agent.settings import AgentSettings
 from agent.stage.types import PipelineId
@@ -189,6 +190,21 @@ async def test_a_library_the_console_did_not_sign_is_not_even_fetched(
             assert failed.value.code == "unsigned"
         assert got(ann) == {}
         assert ann.children.started == []
+
+
+async def test_a_store_of_many_files_is_told_in_several_messages(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("service", "seeding"):
+        monkeypatch.setattr(f"agent.{module}.MAX_NAMED_FILES", 3)
+    store = Store(fleet.folder / "ann-data")
+    for number in range(8):
+        data = f"file {number}".encode()
+        with store.open_part(hashlib.sha256(data).hexdigest()) as part:
+            part.write(data)
+            part.finish()
+    async with running_agent(fleet, "ann", OPEN) as ann:
+        await until(lambda: len(fleet.hub._peers._peers[ann.device_id].held) == 8)
+        (view,) = fleet.hub.agents()
+        assert len(view.hello.held_sha256) == 3
 
 
 async def test_layers_are_delivered_without_being_loaded_and_a_load_finds_them_there(
