@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from agent.link.bulk import Find, serve_files
 from agent.link.channel import link_error
 from agent.link.closing import FrameRefused, LinkCut, NotApproved
-from agent.link.fetch import Fetcher
+from agent.link.fetch import CONSOLE, Fetcher
 from agent.link.frames import Fetch, Frame, FrameType, decode, encode
 from agent.link.messages import BULK_PATH
 from agent.link.store import Store, StoreFull
@@ -260,3 +260,34 @@ def test_a_file_two_libraries_share_stays_when_one_goes(tmp_path: Path) -> None:
     assert found == (tmp_path / "2" / one.layer(0).bin.path, one.layer(0).bin.size_bytes)
     assert distribution.find(first) is None
     assert distribution.find(second) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+async def test_a_transfer_of_100_mb_goes_on_exactly_where_it_was_cut(
+    fleet: Fleet, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fleet.folder / "large"
+    manifest, digest = make_library(folder, layers=10, unit_bytes=8_000_000)
+    fleet.distribution.register(folder)
+    total = sum(unit.size_bytes for unit in manifest.units)
+    sent = cuts = 0
+
+    async def cut_once(link: ServerConnection, find: Find, **options: Any) -> None:
+        async def before_sending(size_bytes: int) -> None:
+            nonlocal sent, cuts
+            sent += size_bytes
+            if sent > share * total and not cuts:
+                cuts += 1
+                link.transport.abort()
+
+        await serve_files(link, find, before_sending=before_sending, **options)
+
+    monkeypatch.setattr("console.fleet.hub.serve_files", cut_once)
+    fetcher, store = make_fetcher(fleet, Bulk(fleet))
+    _, stage = await fetcher.fetch_range(digest, 0, 10, "s")
+    assert cuts == 1
+    assert total > 100_000_000
+    assert fetcher.bytes_from[CONSOLE] == total + (folder / MANIFEST_NAME).stat().st_size  # nothing came twice
+    for unit in manifest.units:
+        assert store.read(unit.bin.sha256) == (stage / unit.bin.path).read_bytes()
