@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from console.fleet.delivery import DeliveryEnded, DeliveryEvent
 
 DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
+_PASSWORD = re.compile(r"://[^/@:]*:[^/@]+@")
 REFUSED, INTERRUPTED = 1, 130
 
 
@@ -67,7 +69,12 @@ def _add_serve(commands: Commands) -> None:
     serve.add_argument(
         "--advertise", action="append", default=[], metavar="URL", help="wss:// address for invites; may be repeated"
     )
-    serve.add_argument("--database", default="", metavar="URL", help="a SQLAlchemy URL instead of SQLite in --data")
+    serve.add_argument(
+        "--database",
+        default=os.environ.get("FALLOW_DATABASE", ""),
+        metavar="URL",
+        help="postgresql://user@host/name instead of SQLite in --data (default: FALLOW_DATABASE)",
+    )
     serve.add_argument(
         "--direct-links",
         choices=("on", "off"),
@@ -106,7 +113,18 @@ def _add_models(commands: Commands) -> None:
     command(commands, "status", "show what runs where and how fast", _status)
 
 
+def warn_of_password(arguments: Sequence[str]) -> None:
+    """Say so if a password stands in the command line: `ps` shows it to everybody on this PC."""
+    if any(_PASSWORD.search(argument) for argument in arguments):
+        print(
+            "fallow-console: everybody on this PC can read the password in --database; put the address into "
+            "FALLOW_DATABASE, or the password into PGPASSWORD or a .pgpass file.",
+            file=sys.stderr,
+        )
+
+
 def _serve(options: argparse.Namespace) -> int:
+    warn_of_password(sys.argv[1:])
     # The service pulls in the database and the HTTP server, which the other commands do not need.
     from console.service import ServiceSettings, serve
 

@@ -89,6 +89,7 @@ class Sessions:
         """End a session: listeners hear of it before this returns, its links close behind it."""
         if session.lost:
             return
+        reason = reason.rstrip(".")
         session.lost = True
         if self._sessions.get(session.device_id) is session:
             del self._sessions[session.device_id]
