@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from agent.link.authorities import read_authorities
 from agent.link.channel import Dialler
 from agent.link.closing import LinkDown, NotApproved, NotRecognised
-from agent.link.errors import EnrolmentError, LinkError
+from agent.link.errors import EnrolmentError, IdentityError, LinkError
 from agent.link.identity import (
     DeviceId,
     Identity,
@@ -54,6 +54,7 @@ class Membership:
         self._keystore = keystore or Keystore("agent")
         self._now = now
         self._console_ahead_s = 0.0
+        self._said_to_be_expired = False
         tls = client_context(identity)
         self.dialler = Dialler(identity.urls, tls, identity.server_hostname, self.why_refused)
 
@@ -69,6 +70,8 @@ class Membership:
     @property
     def due_in_s(self) -> float:
         """Seconds until the certificate should be renewed; 0 or less: now."""
+        if self._said_to_be_expired:
+            return 0.0
         return self.identity.renew_after_s - self._now() - self._console_ahead_s
 
     async def renew_if_due(self) -> LinkError | None:
@@ -78,10 +81,11 @@ class Membership:
         try:
             renewed = await renew(self.identity, self._keystore)
             context = await asyncio.to_thread(client_context, renewed)
-        except LinkError as error:
-            log.info("The certificate of this PC is not renewed yet: %s", error)
-            return error
-        self.identity = renewed
+        except (LinkError, OSError) as error:
+            problem = _as_link_error(error)
+            log.info("The certificate of this PC is not renewed yet: %s", problem)
+            return problem
+        self.identity, self._said_to_be_expired = renewed, False
         self.dialler.use(context)
         return None
 
@@ -110,10 +114,17 @@ class Membership:
                 continue
             if grown != self.identity.authorities_pem:
                 log.info("The console's root certificate has changed, vouched for by the one this PC knows.")
-                self.identity = await asyncio.to_thread(with_authorities, self.identity, grown)
-                self.dialler.use(await asyncio.to_thread(client_context, self.identity))
-                return True
+                return await self._trust(grown)
         return False
+
+    async def _trust(self, authorities_pem: bytes) -> bool:
+        try:
+            self.identity = await asyncio.to_thread(with_authorities, self.identity, authorities_pem)
+        except OSError as error:
+            log.warning("The new roots cannot be kept: %s", _as_link_error(error))
+            return False
+        self.dialler.use(await asyncio.to_thread(client_context, self.identity))
+        return True
 
     def direct(
         self, route_key: bytes, console_ahead_s: float, host: str, ports: tuple[int, int], *, listens: bool
@@ -148,5 +159,15 @@ class Membership:
             return None
         if told.code == "ok":
             return None
+        # This PC's own clock may say otherwise.
+        self._said_to_be_expired = told.code == "expired"
         kind = NotApproved if told.code in NOT_APPROVED_CODES else NotRecognised
         return kind(told.message, told.code)
+
+
+def _as_link_error(error: LinkError | OSError) -> LinkError:
+    if isinstance(error, LinkError):
+        return error
+    return IdentityError(
+        f"A file of this PC's identity cannot be written ({error.strerror}); free space or fix rights."
+    )

@@ -249,3 +249,30 @@ async def test_a_new_key_that_another_device_has_is_not_certified(door: Door, tm
         await renew(identity, KEYS)
         pytest.fail("another device's key was certified")
     assert door.registry.device_keys.generation(identity.device_id) == 1
+
+
+async def test_a_full_disk_delays_the_renewal_and_nothing_else(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    membership = Membership(await enrol_pc(door.invite(), tmp_path / "a"), KEYS, now=lambda: time.time() + 29 * DAY_S)
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        problem = await membership.renew_if_due()
+    assert "No space left" in str(problem)
+    assert await membership.renew_if_due() is None
+    assert membership.identity.record.generation == 2
+
+
+async def test_a_pc_whose_clock_is_behind_renews_when_the_console_says_it_is_time(tmp_path: Path) -> None:
+    async with open_door(tmp_path / "console", clock=Clock(time.time() - 45 * DAY_S)) as door:
+        identity = await enrol_pc(door.invite(), tmp_path / "a")
+        assert isinstance(door.clock, Clock)
+        membership = Membership(identity, KEYS, now=door.clock)
+        behind_s, door.clock.now_s = door.clock.now_s, time.time()
+        membership._now = lambda: behind_s
+        assert membership.due_in_s > 0
+        told = await membership.why_refused()
+        assert told is not None
+        assert told.code == "expired"
+        assert await membership.renew_if_due() is None
+        assert await door.visit(membership.identity) == identity.device_id
