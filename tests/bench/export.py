@@ -77,14 +77,19 @@ TINY = Shape(256, 512, 4, 2, 512, 4)
 
 
 def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
-    """Build each model once; memory in MB (2**20 bytes). `rounds` 0 builds tiny models only, `tokens` means nothing."""
+    """Build each model once; memory in MB (2**20 bytes).
+
+    `rounds` 0 is a trial of the benchmark itself: tiny random models only. `tokens` means nothing here.
+    """
     del tokens
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fallow-bench-") as name:
         root = Path(name)
-        found = {"smollm2": build(smollm2(), root / "out", SMOLLM2_LAYER_WEIGHTS, (), say)}
-        source = write_permuted_llama(smollm2(), root / "source")
-        found["smollm2_16_bit"] = build(source, root / "out", SMOLLM2_LAYER_WEIGHTS, (), say)
-        shutil.rmtree(source)
+        if rounds:
+            found["smollm2"] = build(smollm2(), root / "out", SMOLLM2_LAYER_WEIGHTS, (), say)
+            source = write_permuted_llama(smollm2(), root / "source")
+            found["smollm2_16_bit"] = build(source, root / "out", SMOLLM2_LAYER_WEIGHTS, (), say)
+            shutil.rmtree(source)
         deep, large = (TWO_BILLION, SEVENTY_BILLION_LAYERS) if rounds else (TINY, TINY._replace(layers=2))
         plain = ("--layers", "int4_asym")
         for shape in (deep._replace(layers=deep.layers // 2), deep):
