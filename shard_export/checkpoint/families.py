@@ -106,7 +106,7 @@ CHECKED: tuple[Family, ...] = (
 )
 _LINEAR = "its linear-attention layers keep one recurrent state instead of keys and values, and it cannot be rewound"
 REFUSED: dict[str, str] = {
-    "lfm2": "its short convolutions keep the last inputs instead of keys and values, and they cannot be rewound",
+    "lfm2": "its short convolutions keep a state of the last inputs, not keys and values, and it cannot be rewound",
     "qwen3_5": _LINEAR,
     "qwen3_5_text": _LINEAR,
     "qwen3_next": _LINEAR,
