@@ -201,6 +201,7 @@ def test_guesses_change_no_answer(pipelines: Pipelines, pair: str, seed: int) ->
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @settings(max_examples=5000, deadline=None)
 @given(pair=st.sampled_from(list(PAIRS)), seed=st.integers(0, 2**32))
 def test_guesses_change_no_answer_in_five_thousand_mixes(pipelines: Pipelines, pair: str, seed: int) -> None:
