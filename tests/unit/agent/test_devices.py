@@ -73,8 +73,13 @@ def test_a_gpu_counts_its_own_memory_where_that_is_less(core: type[FakeCore]) ->
 
 def test_devices_that_do_not_answer_or_run_no_engine_are_left_out(core: type[FakeCore]) -> None:
     core.properties["GPU"] = {"FULL_DEVICE_NAME": RuntimeError("driver reset")}
-    core.properties["NPU"] = {"FULL_DEVICE_NAME": "An NPU"}
+    core.properties["GNA"] = {"FULL_DEVICE_NAME": "An accelerator no engine knows"}
     assert [device.name for device in find_devices(GIB)] == ["CPU"]
+
+
+def test_an_npu_runs_the_packed_engine_only(core: type[FakeCore]) -> None:
+    core.properties["NPU"] = {"FULL_DEVICE_NAME": "An NPU"}
+    assert {device.name: device.engines for device in find_devices(GIB)}["NPU"] == ["packed"]
 
 
 def test_a_pc_introduces_itself_with_what_it_holds() -> None:
