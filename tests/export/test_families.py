@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from agent.stage.engines import load_selected
+from agent.stage.types import StreamId
 from shard_export.build.job import build_library
 from shard_export.build.judging import relative_error
 from shard_export.build.options import BuildOptions
@@ -135,6 +136,24 @@ def test_two_stages_compute_what_transformers_computes(
     stands_in = engine == "paged" and not family_of(variant).paged
     found = logits_of_stages(folder, engine, bounds, ids, stands_in=stands_in)
     assert relative_error(found, logits_of_transformers(source, ids)) < EXACT_ERROR
+
+
+@pytest.mark.parametrize("variant", ["gemma2", "deepseek_v3"])
+def test_streams_come_and_go_where_attention_is_in_pieces(variant: str, exact: Callable[[str], Exact]) -> None:
+    """The runtime shares memory between the states of such a model, and a reset does not reach all of it."""
+    source, folder, manifest, _ = exact(variant)
+    ids = random_ids()
+    wanted, found = logits_of_transformers(source, ids), []
+    stage = load_selected(make_spec(folder, first=0, last=manifest.layer_count, engine="stateful"))[0]
+    assert not stage.fused
+    for stream, first, count in ((1, 0, 1), (2, 0, 20), (1, 1, 1), (2, 20, 1), (1, 2, 1)):
+        stage.step([make_row(stream, first, count)], ids[0, first : first + count])
+    for stream in (3, 4):
+        stage.release(StreamId(stream - 2))
+        found.append(stage.step([make_row(stream, 0, TOKENS, wants=TOKENS)], ids[0]).copy())
+    stage.close()
+    for logits in found:
+        assert relative_error(logits[None], wanted) < EXACT_ERROR
 
 
 def test_keys_and_values_of_unlike_sizes_are_recorded(exact: Callable[[str], Exact]) -> None:

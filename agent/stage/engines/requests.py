@@ -2,7 +2,8 @@
 
 Every request of a compiled model should have a state of its own. Some GPU drivers mixed them up, so the first two
 requests prove it with a few tokens; where they fail, each stream gets a compiled model of its own, which costs the
-memory of the weights again.
+memory of the weights again. States of attention that was left in pieces are not even tried: the CPU runtime keeps such
+a state in memory that all requests of the model share, and writes beyond it once two streams differ in length.
 """
 
 from __future__ import annotations
@@ -26,13 +27,22 @@ RunToken = Callable[[Any, int, int], Array]
 class Requests:
     """Makes infer requests whose states are independent."""
 
-    def __init__(self, compile_model: Callable[[], ov.CompiledModel], run_token: RunToken) -> None:
-        """Compile and probe. Raises RuntimeError when the device fails."""
+    def __init__(
+        self,
+        compile_model: Callable[[], ov.CompiledModel],
+        may_share: Callable[[ov.CompiledModel], bool],
+        run_token: RunToken,
+    ) -> None:
+        """Compile, and probe where `may_share` allows it. Raises RuntimeError when the device fails."""
         self._compile = compile_model
         self.compiled = compile_model()
-        first, second = self.compiled.create_infer_request(), self.compiled.create_infer_request()
-        self.shared = independent(first, second, run_token)
-        self._spare = [second, first] if self.shared else [first]
+        self._spare = [self.compiled.create_infer_request()]
+        self.shared = False
+        if may_share(self.compiled):
+            second = self.compiled.create_infer_request()
+            self.shared = independent(self._spare[0], second, run_token)
+            if self.shared:
+                self._spare.append(second)
 
     def make(self) -> Any:
         """Return a request with an empty state."""

@@ -29,14 +29,21 @@ MIN_HOLES = 128
 class _Stream:
     """An infer request with the mask and the columns of one stream."""
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, *, fused: bool) -> None:
         self.request = request
+        self._fused = fused
         self.length = 0
         self.physical = 0
         self.mask = np.zeros((1, 256), np.int64)
         self.columns = np.zeros(256, np.int64)
 
     def reset(self) -> None:
+        """Forget everything."""
+        if self.physical and not self._fused:
+            # After reset_state the CPU runtime goes on with the sizes of the last call where attention is in pieces
+            # and keys and values differ in size: wrong results, then a crash. Empty states put in by hand are right.
+            self.take_over(self, 0)
+            return
         self.request.reset_state()
         self.mask[:] = 0
         self.length = self.physical = 0
@@ -93,10 +100,9 @@ class StatefulEngine(Engine):
         self._source = "input_ids" if self.shape.takes_ids else "hidden_states"
         self._beam = np.zeros(1, np.int32)
         self._requests = Requests(
-            lambda: core.compile_model(library.graph(spec), spec.device, options), self._run_token
+            lambda: core.compile_model(library.graph(spec), spec.device, options), self._look_at, self._run_token
         )
         compiled = self._requests.compiled
-        self.fused = fused_layers(compiled) == spec.last - spec.first
         self.remark = f"streams share {'one compiled model' if self._requests.shared else 'no compiled model'}"
         self._cache = _cache_type(compiled)
         self._token_bytes = library.cached_token_bytes(spec, self._cache)
@@ -140,9 +146,14 @@ class StatefulEngine(Engine):
             if row.stream not in self._streams:
                 self._begin(row.stream)
 
+    def _look_at(self, compiled: ov.CompiledModel) -> bool:
+        """Note whether attention is fused with its cache, and tell whether requests may share such a model."""
+        self.fused = fused_layers(compiled) == self.spec.last - self.spec.first
+        return self.fused or not self.spec.device.startswith("CPU")
+
     def _begin(self, stream: StreamId) -> _Stream:
         self._end(stream)
-        begun = self._idle.pop() if self._idle else _Stream(self._requests.make())
+        begun = self._idle.pop() if self._idle else _Stream(self._requests.make(), fused=self.fused)
         self._streams[stream] = begun
         return begun
 

@@ -43,14 +43,14 @@ class FakeModel:
         return FakeRequest(self._state)
 
 
-def made_of(*, mixed: bool) -> tuple[list[FakeModel], Requests]:
+def made_of(*, mixed: bool = False, may_share: bool = True) -> tuple[list[FakeModel], Requests]:
     models: list[FakeModel] = []
 
     def compile_model() -> Any:
         models.append(FakeModel(mixed=mixed))
         return models[-1]
 
-    return models, Requests(compile_model, run_token)
+    return models, Requests(compile_model, lambda _: may_share, run_token)
 
 
 def test_requests_with_states_of_their_own_are_independent() -> None:
@@ -91,6 +91,29 @@ def test_every_stream_gets_its_own_model_where_they_do_not() -> None:
     assert not requests.shared
     assert len(models) == 3
     assert len({id(request.state) for request in made}) == 3
+
+
+def test_a_model_that_must_not_be_shared_is_not_even_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> bool:
+        pytest.fail("probed")
+
+    monkeypatch.setattr("agent.stage.engines.requests.independent", never)
+    models, requests = made_of(may_share=False)
+    made = [requests.make() for _ in range(3)]
+    assert not requests.shared
+    assert [model.made for model in models] == [1, 1, 1]
+    assert all(request.state == [] for request in made)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_streams_share_a_model_on_the_cpu_only_if_its_attention_is_fused(
+    fused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy_library(tmp_path)
+    monkeypatch.setattr("agent.stage.engines.stateful.fused_layers", lambda _: 3 if fused else 0)
+    engine = load(make_spec(tmp_path, engine="stateful"))
+    assert engine.remark == f"streams share {'one' if fused else 'no'} compiled model"
+    engine.close()
 
 
 def test_an_engine_computes_the_same_with_a_model_for_each_stream(
