@@ -44,7 +44,7 @@ def test_a_stage_with_split_zero_points_is_fused_and_computes_the_same(
     found = []
     for split in (False, True):
         # Whether the processor at hand would want it must not decide what is tested.
-        monkeypatch.setattr("agent.stage.engines.base.quantizes_activations", lambda *_, split=split: split)
+        monkeypatch.setattr("agent.stage.engines.library.quantizes_activations", lambda *_, split=split: split)
         stage = load(make_spec(smollm2_library, first=27, last=30, engine=engine))
         assert stage.fused
         found.append(stage.step([make_row(1, 0, 6, wants=6)], hidden).copy())
