@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import logging
 import os
 import threading
 from pathlib import Path
@@ -70,6 +71,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that logs what it did not announce, or that leaves threads or child processes behind."""
     LOGS.install()
+    # A command run in this process may have set it, and the logs of all later tests would not come.
+    logging.getLogger().setLevel(logging.WARNING)
     request.node.stash[EXPECTED_LOGS] = [
         Expectation(*marker.args, **marker.kwargs) for marker in request.node.iter_markers("expected_logs")
     ]
