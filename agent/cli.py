@@ -47,7 +47,7 @@ MAX_INVITE_FILE_BYTES = 64 * 1024
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(argv)
-    _set_up_log(as_json=options.log_json)
+    _set_up_log(as_json=options.log_json, shown=options.log_shown)
     try:
         return int(options.command(options))
     except (LinkError, SettingsError) as error:
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--data", type=Path, default=default_data_folder(), metavar="DIR", help="the data folder")
     common.add_argument("--log-json", action="store_true", help="log one JSON object per line")
+    common.set_defaults(log_shown=logging.INFO)
 
     enrolling = commands.add_parser("enrol", parents=[common], help="join a fleet with an invite")
     enrolling.add_argument(
@@ -100,7 +101,8 @@ def _parser() -> argparse.ArgumentParser:
 
     examining = commands.add_parser("doctor", parents=[common], help="find out what is wrong, and what to do")
     examining.add_argument("--json", action="store_true", help="print one JSON object")
-    examining.set_defaults(command=_doctor)
+    # What goes wrong is in its findings already.
+    examining.set_defaults(command=_doctor, log_shown=logging.ERROR)
     return parser
 
 
@@ -242,7 +244,6 @@ def _doctor(options: argparse.Namespace) -> int:
     from agent.doctor.findings import as_lines, exit_code
 
     options.data.mkdir(parents=True, exist_ok=True)
-    logging.getLogger().setLevel(logging.ERROR)
     findings = asyncio.run(examine_agent(options.data, Keystore("agent")))
     if options.json:
         print(json.dumps({"findings": msgspec.to_builtins(findings)}))
@@ -277,8 +278,10 @@ class _JsonLines(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False)
 
 
-def _set_up_log(*, as_json: bool) -> None:
+def _set_up_log(*, as_json: bool, shown: int) -> None:
+    """Log to standard error, from level `shown` on."""
     handler = logging.StreamHandler()
+    handler.setLevel(shown)
     handler.setFormatter(
         _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -153,16 +156,26 @@ def _audit_list(options: argparse.Namespace) -> int:
 
 def _audit_export(options: argparse.Namespace) -> int:
     count = 0
+    part = options.out.with_name(f"{options.out.name}.part")
     try:
-        with client_of(options) as console, options.out.open("wb") as file:
-            options.out.chmod(0o600)
+        with client_of(options) as console, _private(part) as file:
             for line in console.export_audit():
                 file.write(line + b"\n")
                 count += 1
+        part.replace(options.out)
     except OSError as error:
         raise ClientError(f"{options.out} cannot be written ({error.strerror}); choose another file.") from None
+    finally:
+        # Half a log would pass for a whole one that was tampered with.
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
     done = wire.Done(detail={"file": str(options.out), "entries": count})
     return show(options, done, f"{count} entries are in {options.out}.")
+
+
+def _private(path: Path) -> IO[bytes]:
+    """Open a new file that only its owner can read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600), "wb")
 
 
 def _audit_verify(options: argparse.Namespace) -> int:

@@ -71,8 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that logs what it did not announce, or that leaves threads or child processes behind."""
     LOGS.install()
-    # A command run in this process may have set it, and the logs of all later tests would not come.
-    logging.getLogger().setLevel(logging.WARNING)
+    level = logging.getLogger().level
     request.node.stash[EXPECTED_LOGS] = [
         Expectation(*marker.args, **marker.kwargs) for marker in request.node.iter_markers("expected_logs")
     ]
@@ -81,6 +80,9 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     found = complaints(LOGS.take(), request.node.stash[EXPECTED_LOGS])
     found += [f"leaked thread: {thread!r}" for thread in leaked_threads(threads)]
     found += [f"leaked process: {process}" for process in end_leaked_processes(processes)]
+    if logging.getLogger().level > level:
+        found.append("the root logger was made quieter: the logs of all later tests would not come")
+        logging.getLogger().setLevel(level)
     if found:
         pytest.fail("\n".join(found), pytrace=False)
 

@@ -17,9 +17,10 @@ CONTROL_PATH, DATA_PATH, BULK_PATH, ENROL_PATH = "/control", "/data", "/bulk", "
 STAGE_PROTOCOL = "fallow-stage/1"
 """ALPN name of a stage's own link, on the same port: frames on the TLS stream, no websocket around them."""
 MAX_CONTROL_BYTES = 256 * 1024
+"""Manifests do not travel here: a LoadStage names the library by digest and the agent fetches it like any file."""
+
 MAX_NAMED_FILES = 2000
 """In one message, so that it stays far below `MAX_CONTROL_BYTES`; the rest follows in others."""
-"""Manifests do not travel here: a LoadStage names the library by digest and the agent fetches it like any file."""
 
 
 class MessageError(Exception):

@@ -47,7 +47,7 @@ class Inlet:
         self._thread: threading.Thread | None = None
 
     def open(self) -> list[str]:
-        """Listen; returns the addresses to tell the sender. None if no port is free, with the reason on stderr."""
+        """Listen; returns the addresses to tell the sender: none if no port is free, with the reason on stderr."""
         host, (first, last) = self._spec.host, self._spec.ports
         try:
             tls = peer_tls(self._spec.credentials)

@@ -179,9 +179,8 @@ class StageSpec(msgspec.Struct, frozen=True):
     Layers `first <= i < last`. `context_tokens` is the longest stream and `streams` how many at once: together they
     size the cache, unless `kv_bytes` says how much memory it takes (0: unsaid); at least one longest stream must fit.
     `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned). `window_tokens` makes the
-    `packed` engine keep a stream's first positions and so many of its last ones in all (0: all of them).
-    `threads` 0 lets OpenVINO choose; `cores` pins the computing thread (empty: not pinned). With an `uplink` the stage
-    speaks with the console itself, and with `direct` it may with the stages beside it.
+    `packed` engine keep a stream's first positions and so many of its last ones in all (0: all of them). With an
+    `uplink` the stage speaks with the console itself, and with `direct` it may with the stages beside it.
     """
 
     folder: str

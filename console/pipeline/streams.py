@@ -18,9 +18,8 @@ class Stream:
     it. `limit` is the answer length at which it ends, the context counted in. `cached` counts the positions that the
     stages hold once all steps sent so far have run; rejected drafts make it larger than the history. `settled` counts
     those that came back and belong to the history for good. `reused` is how many prompt tokens were cached already when
-    the stream began (-1: it did not yet). `told` says that
-    the sampling was sent. `flying` counts the steps in flight that carry the stream: one, or several while its prompt
-    is read; `drafts` is what its decode row guesses.
+    the stream began (-1: it did not yet). `told` says that the sampling was sent. `flying` counts the steps in flight
+    that carry the stream: one, or several while its prompt is read; `drafts` is what its decode row guesses.
     """
 
     id: StreamId

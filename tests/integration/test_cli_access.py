@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from console.cli import main
 from console.client import AdminClient
-from console.errors import ServiceRefused
+from console.errors import ServiceRefused, ServiceUnreachable
 from console.service import ConsoleService, ServiceSettings
 from tests.support.libraries import make_library
 
@@ -71,7 +71,15 @@ async def test_users_and_their_keys_from_first_to_last(tmp_path: Path, run: Run)
         assert "no user eve" in await run("user role eve owner", fails=1)
 
 
-async def test_the_audit_log_is_searched_exported_and_verified(tmp_path: Path, run: Run) -> None:
+def cut_short(_: AdminClient) -> Iterator[bytes]:
+    """An export whose console leaves after a line."""
+    yield b"{}"
+    raise ServiceUnreachable("The console went away.")
+
+
+async def test_the_audit_log_is_searched_exported_and_verified(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     export = tmp_path / "log.jsonl"
     async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)):
         await run("user create ada --no-password")
@@ -80,6 +88,12 @@ async def test_the_audit_log_is_searched_exported_and_verified(tmp_path: Path, r
         checked = await run("audit verify")
         known = f"{checked['last_sequence']}:{checked['last_hash']}"
         assert (await run(f"audit export --out {export}"))["detail"]["entries"] == checked["entries"] + 1
+        whole = export.read_bytes()
+        with monkeypatch.context() as patched:
+            patched.setattr(AdminClient, "export_audit", cut_short)
+            assert "went away" in await run(f"audit export --out {export}", fails=1)
+        assert (export.read_bytes(), [path.name for path in tmp_path.glob("log*")]) == (whole, ["log.jsonl"])
+        assert export.stat().st_mode & 0o077 == 0
         assert "rewritten" in await run(f"audit verify --known {checked['last_sequence']}:{'0' * 64}", fails=1)
         assert len(await run("audit list --limit 2")) == 2
     assert (await run(f"audit verify --file {export} --known {known}"))["entries"] == checked["entries"] + 1

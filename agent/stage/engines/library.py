@@ -11,7 +11,7 @@ import openvino as ov
 from agent.stage.checks import StageShape
 from agent.stage.engines.options import compile_options
 from agent.stage.errors import StageLoadError
-from agent.stage.types import StageSpec
+from agent.stage.types import CacheChoice, Numerics, StageSpec
 from shard_export.library.errors import LibraryError, LibraryTooNew
 from shard_export.library.graph import assemble
 from shard_export.library.manifest import MANIFEST_NAME
@@ -28,6 +28,7 @@ class Library:
     def __init__(self, folder: Path) -> None:
         """Read the manifest. Raises StageLoadError `damaged` or `mismatch`."""
         self.folder = folder
+        self._quantizing: dict[tuple[str, Numerics, CacheChoice], bool] = {}
         try:
             self.manifest = load_manifest(folder)
             self.digest = sha256_of(folder / MANIFEST_NAME)
@@ -80,10 +81,14 @@ class Library:
             )
 
     def _splits(self, spec: StageSpec) -> bool:
-        core = ov.Core()
-        return has_minima(self.manifest, spec.first, spec.last) and quantizes_activations(
-            core, spec.device, compile_options(spec, core)
-        )
+        if not has_minima(self.manifest, spec.first, spec.last):
+            return False
+        # Tried once: a load assembles several graphs, those of its self-test too.
+        key = (spec.device, spec.numerics, spec.cache)
+        if key not in self._quantizing:
+            core = ov.Core()
+            self._quantizing[key] = quantizes_activations(core, spec.device, compile_options(spec, core))
+        return self._quantizing[key]
 
     @contextmanager
     def _understood(self, spec: StageSpec) -> Iterator[None]:

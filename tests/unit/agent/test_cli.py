@@ -12,10 +12,12 @@ import pytest
 from agent import cli
 from agent.settings import AgentState, LoadedStage, write_state
 
+REAL_SET_UP = cli._set_up_log
+
 
 @pytest.fixture(autouse=True)
 def keep_the_test_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_set_up_log", lambda *, as_json: None)
+    monkeypatch.setattr(cli, "_set_up_log", lambda **_: None)
 
 
 def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -132,3 +134,16 @@ def test_a_json_log_line_is_one_object() -> None:
     record = logging.LogRecord("agent.x", logging.INFO, "f", 1, "Two\nlines of %s", ("text",), None)
     fields = json.loads(cli._JsonLines().format(record))
     assert (fields["logger"], fields["level"], fields["message"]) == ("agent.x", "info", "Two\nlines of text")
+
+
+def test_doctor_logs_errors_only_and_leaves_the_root_logger_alone() -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        REAL_SET_UP(as_json=False, shown=logging.ERROR)
+        (handler,) = root.handlers
+        assert (handler.level, root.level) == (logging.ERROR, logging.INFO)
+    finally:
+        root.handlers[:], root.level = before, level
+    assert cli._parser().parse_args(["doctor"]).log_shown == logging.ERROR
+    assert cli._parser().parse_args(["status"]).log_shown == logging.INFO

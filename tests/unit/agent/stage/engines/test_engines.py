@@ -270,3 +270,19 @@ def test_a_cache_beyond_the_memory_is_refused_before_it_is_made(library: Path) -
     with pytest.raises(StageLoadError, match="plan fewer streams") as caught:
         load(make_spec(library, context_tokens=1 << 30, streams=1000))
     assert caught.value.code == "memory"
+
+
+def test_a_load_tries_once_whether_its_device_multiplies_in_eight_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy_library(tmp_path)
+    tried: list[str] = []
+
+    def quantizes(_core: Any, device: str, _options: Any) -> bool:
+        tried.append(device)
+        return False
+
+    monkeypatch.setattr("agent.stage.engines.library.has_minima", lambda *_: True)
+    monkeypatch.setattr("agent.stage.engines.library.quantizes_activations", quantizes)
+    load(make_spec(tmp_path, engine="auto")).close()
+    assert tried == ["CPU"]
