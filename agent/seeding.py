@@ -60,7 +60,10 @@ class PeerDialler:
         self._setup = setup
 
     async def dial(self, holder: Holder) -> ClientConnection:
-        """Open a link and show the ticket. Raises OSError, TimeoutError, LinkError or WebSocketException."""
+        """Open a link and show the ticket; nothing stays open when that fails.
+
+        Raises OSError, TimeoutError, LinkError or WebSocketException.
+        """
         identity = self._setup.identity()
         tls = await asyncio.to_thread(client_context, identity)
         failed: Exception = TicketRefused("The PC told no address.", "no_address")
@@ -72,7 +75,11 @@ class PeerDialler:
             except (OSError, TimeoutError) as error:
                 failed = error
                 continue
-            await link.send(encode(Frame(FrameType.TICKET, 0, 0, 0, 0, 0, holder.ticket, None)))
+            try:
+                await link.send(encode(Frame(FrameType.TICKET, 0, 0, 0, 0, 0, holder.ticket, None)))
+            except BaseException:  # nobody else knows of the link yet
+                await link.close()
+                raise
             return link
         raise failed
 

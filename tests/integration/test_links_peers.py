@@ -13,7 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage
+from websockets.protocol import State
 
+from agent.link.bulk import Holder
 from agent.link.closing import CloseCode
 from agent.link.frames import Fetch, Frame, FrameType, decode, encode
 from agent.link.identity import DeviceId, Identity, client_context, device_hostname
@@ -22,6 +24,7 @@ from agent.link.messages import BULK_PATH, FetchLayers, Holding, LayerRange
 from agent.link.sockets import client_settings
 from agent.link.store import Store, StoreFull
 from agent.link.tickets import FileTicket, seal
+from agent.seeding import DirectSetup, PeerDialler
 from agent.settings import AgentSettings
 from agent.stage.types import PipelineId
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
@@ -335,3 +338,21 @@ async def test_another_pc_at_the_address_is_not_taken_for_the_holder(
         peers.changed(eve.device_id, Holding([address]))
         await load_all(fleet, bob, digest)
         assert set(got(bob)) == {"console"}
+
+
+async def test_a_link_whose_ticket_cannot_be_sent_is_closed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[ClientConnection] = []
+
+    async def send(link: ClientConnection, message: bytes) -> None:
+        opened.append(link)
+        raise ConnectionResetError("cut")
+
+    async with running_agent(fleet, "ann", OPEN) as ann:
+        await until(lambda: bool(fleet.hub._peers._peers[ann.device_id].addresses))
+        holder = Holder(ann.device_id, [address_of(fleet, ann)], b"", [])
+        reader = fleet.enrol("reader")
+        with monkeypatch.context() as patch:
+            patch.setattr("agent.seeding.ClientConnection.send", send)
+            with pytest.raises(ConnectionResetError):
+                await PeerDialler(DirectSetup(lambda: reader, OPEN)).dial(holder)
+        assert [link.state for link in opened] == [State.CLOSED]
