@@ -83,7 +83,7 @@ def end_to_end_lines(report: LibraryReport) -> list[str]:
     far = f" up to position {whole.highest_position}" if whole.highest_position else ""
     lines = [
         f"End to end on {whole.positions} positions{far}: {whole.fp32_error:.1e} relative error before compression,",
-        f"then {whole.top1_agreement:.1%} top-1 agreement and a mean KL of {abs(whole.mean_kl):.4f}.",
+        f"then {whole.top1_agreement:.1%} top-1 agreement and a mean KL of {whole.mean_kl:.4f}.",
     ]
     if report.texts_compared:
         lines.append(f"{report.texts_compared} conversations and texts became the same tokens as in transformers.")
