@@ -1,13 +1,15 @@
 """Fractional zero points of stored matrices turned into integer ones, for runtimes that multiply in eight bits.
 
-A library stores the minimum of a GGUF block as a fractional float16 zero point, which is exact and has no cost where
-weights are unpacked to floats. Where the runtime quantizes activations instead (processors with VNNI, many GPUs) it
-does so for integer zero points only, three times as fast. There a matrix is split: with z the rounded zero point,
+A library stores the minimum of a group (of a GGUF block, or as GPTQ fitted it) as a fractional float16 zero point,
+which is exact and has no cost where weights are unpacked to floats. Where the runtime quantizes activations instead
+(processors with VNNI, many GPUs) it does so for integer zero points only, three times as fast. There a matrix is
+split: with z the rounded zero point,
 `(q - zero) * scale = (q - z) * scale + rest` and `rest = (z - zero) * scale` is one number per group of columns, so
 
     y = x @ W.T = x @ integer_part.T + group_sums(x) @ rest.T
 
-which is as exact and one small product more. Matrices that read the same activations share the sums.
+which is as exact and one small product more. Matrices that read the same activations share the sums. A zero point far
+outside of the codes' 0 to 15 leaves much to `rest`, so the runtime's eight bits see less of such a group.
 """
 
 from __future__ import annotations

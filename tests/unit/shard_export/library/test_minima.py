@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
+from shard_export.build.gptq import round_by_inputs
 from shard_export.build.packed import Packed, Quantized
 from shard_export.build.stored import weight_node
 from shard_export.library.manifest import Compression, Manifest
@@ -66,6 +68,20 @@ def test_a_split_matrix_gives_the_same_product(spread: float, groups: int, seed:
     assert split_minima(model) == 1
     (found,) = run(model, values)
     wanted = values @ matrix.dequantized().T
+    assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
+
+
+def test_a_matrix_rounded_by_its_inputs_gives_the_same_product() -> None:
+    random = torch.Generator().manual_seed(4)
+    weight, inputs = torch.randn(24, 96, generator=random), torch.randn(300, 96, generator=random)
+    matrix = round_by_inputs(weight, [inputs.T @ inputs / 300], 32)
+    zero = matrix.values.zero
+    assert zero is not None
+    assert np.any(zero != np.rint(zero))
+    model = products(matrix)
+    assert split_minima(model) == 1
+    (found,) = run(model, inputs[:5].numpy())
+    wanted = inputs[:5].numpy() @ matrix.dequantized().T
     assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
 
 
@@ -156,8 +172,9 @@ def test_only_stages_with_such_matrices_are_concerned(tmp_path: Any) -> None:
     manifest = toy_library(tmp_path)
     last = manifest.layer_count
     assert not has_minima(manifest, 0, last)
-    second = with_formats(manifest, manifest.layer(1).name, "Q4_K")
-    assert (has_minima(second, 0, 1), has_minima(second, 1, 2)) == (False, True)
+    for form in ("Q4_K", "int4_gptq"):
+        second = with_formats(manifest, manifest.layer(1).name, form)
+        assert (has_minima(second, 0, 1), has_minima(second, 1, 2)) == (False, True)
     head = with_formats(manifest, "head", "Q4_1")
     assert (has_minima(head, 0, last - 1), has_minima(head, 0, last)) == (False, True)
     assert not has_minima(with_formats(manifest, "head", "Q5_1"), 0, last)
