@@ -25,6 +25,7 @@ from agent.membership import Membership
 from console.fleet.admission import Admission
 from console.registry.devices import CLONED, RENEWAL_GRACE_S
 from tests.support.enrolment import Clock, Door, enrol_pc, open_door
+from tests.support.membership import copy_data_folder
 
 KEYS = Keystore.files_only("test")
 DAY_S = 86_400.0
@@ -62,7 +63,7 @@ async def test_a_former_key_is_good_for_an_hour_and_gives_a_copy_away_after_it(
     door: Door, tmp_path: Path, clock: Clock
 ) -> None:
     await enrol_pc(door.invite(), tmp_path / "a")
-    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    copy_data_folder(tmp_path / "a", tmp_path / "copy")
     former = load_identity(tmp_path / "copy", KEYS)
     second = await renew(load_identity(tmp_path / "a", KEYS), KEYS)
     assert await door.visit(former) == former.device_id
@@ -169,7 +170,7 @@ async def test_a_renewal_that_is_cut_off_leaves_one_good_pair_and_goes_on_with_t
 @HELD
 async def test_two_copies_that_renew_are_both_held(door: Door, tmp_path: Path) -> None:
     await enrol_pc(door.invite(), tmp_path / "a")
-    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    copy_data_folder(tmp_path / "a", tmp_path / "copy")
     await renew(load_identity(tmp_path / "a", KEYS), KEYS)
     with pytest.raises(EnrolmentDenied) as held:
         await renew(load_identity(tmp_path / "copy", KEYS), KEYS)
@@ -184,7 +185,7 @@ async def test_a_copy_that_enrols_again_with_the_key_of_the_first_day_has_both_h
     async with asyncio.timeout(5):
         while not (pending := door.registry.devices.list("pending")):
             await asyncio.sleep(0.005)
-    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    copy_data_folder(tmp_path / "a", tmp_path / "copy")
     door.registry.devices.approve(pending[0].device_id)
     await renew(await task, KEYS)
     with pytest.raises(EnrolmentDenied) as held:

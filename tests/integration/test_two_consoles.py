@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from console.errors import DataFolderUnusable
 from console.service import ConsoleService, ServiceSettings
 from tests.support.enrolment import make_facts
 from tests.support.fleet import ScriptedAgent, make_hello
+from tests.support.membership import copy_data_folder
 from tests.support.postgres import Server
 
 KEYS = Keystore.files_only("test")
@@ -130,7 +130,7 @@ async def test_copies_at_two_consoles_are_both_held(two: Two, tmp_path: Path, mo
     monkeypatch.setattr("console.registry.consoles.SILENT_S", 3.0)
     first, second = two
     identity = await join(first, tmp_path / "pc")
-    shutil.copytree(tmp_path / "pc", tmp_path / "copy")
+    copy_data_folder(tmp_path / "pc", tmp_path / "copy")
     copy = await link(second, await moved_to(second, load_identity(tmp_path / "copy", KEYS)))
     original = await link(first, identity)
     for agent in (original, copy):

@@ -68,7 +68,7 @@ class Office:
 
     def copy(self, data: Path, name: str) -> Path:
         """Copy a data folder, as an image or a backup tool does."""
-        return Path(shutil.copytree(data, self.folder / name))
+        return copy_data_folder(data, self.folder / name)
 
     async def start(self, data: Path) -> AgentService:
         """Run an agent on a data folder."""
@@ -95,6 +95,16 @@ class Office:
         """The one device of this console."""
         (device,) = self.registry.devices.list()
         return device
+
+
+def copy_data_folder(source: Path, target: Path) -> Path:
+    """Copy an agent's data folder, also while its agent replaces files in it."""
+
+    def copy_if_there(file: str, copy: str) -> None:
+        with contextlib.suppress(FileNotFoundError):  # a temporary file became the one it was written for
+            shutil.copy2(file, copy)
+
+    return Path(shutil.copytree(source, target, copy_function=copy_if_there))
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
