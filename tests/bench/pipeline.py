@@ -27,10 +27,10 @@ from installer.demo import demo_library
 from installer.loopback import LoopbackFleet
 from shard_export.library.store import load_manifest
 from tests.bench import interference, traffic
-from tests.bench.fleet import CONTEXT_TOKENS, MOST_STREAMS, deploy, peak_memory_mb, pipeline, two_pcs
 from tests.bench.machines import ROOT, Machine
 from tests.bench.prompts import edits, numbered, questions
 from tests.bench.served import at_once, latencies, listen, rate
+from tests.bench.two_pcs import CONTEXT_TOKENS, MOST_STREAMS, deploy, peak_memory_mb, pipeline, two_pcs
 
 Say = Callable[[str], None]
 SPLIT, GUESSING, WHOLE, OTHER, WHOLE_GUESSING = "split", "split-guessing", "whole", "whole-other", "whole-guessing"

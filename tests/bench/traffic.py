@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from installer.loopback import LoopbackFleet
-from tests.bench.fleet import deploy, two_pcs
 from tests.bench.net import Network
 from tests.bench.prompts import questions
 from tests.bench.served import rate
+from tests.bench.two_pcs import deploy, two_pcs
 
 NAME = "measured"
 SHORT_TOKENS, LONG_TOKENS = 16, 80

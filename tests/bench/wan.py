@@ -24,11 +24,11 @@ from typing import Any
 
 from installer.demo import demo_library
 from installer.loopback import LoopbackFleet
-from tests.bench.fleet import deploy, pipeline, two_pcs
 from tests.bench.machines import ROOT
 from tests.bench.net import Network, Shape
 from tests.bench.prompts import edits, numbered
 from tests.bench.served import rate
+from tests.bench.two_pcs import deploy, pipeline, two_pcs
 
 Say = Callable[[str], None]
 HOPS_MS = (0, 10, 50, 100)
