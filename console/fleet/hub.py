@@ -8,64 +8,30 @@ a newer session of the same device takes over. Everything runs on one event loop
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import ssl
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from http import HTTPStatus
+from collections.abc import Callable, Sequence
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from websockets.asyncio.server import Server, ServerConnection, serve
-from websockets.exceptions import ConnectionClosed
-from websockets.http11 import Request, Response
+from websockets.asyncio.server import Server, serve
 
-from agent.link.bulk import Find, serve_files
+from agent.link.bulk import Find
 from agent.link.closing import CloseCode, close_reason
-from agent.link.frames import FrameError
-from agent.link.identity import DeviceId
-from agent.link.messages import (
-    BULK_PATH,
-    CONTROL_PATH,
-    DATA_PATH,
-    ENROL_PATH,
-    PROTOCOL,
-    DirectState,
-    FetchLayers,
-    FromConsole,
-    Goodbye,
-    Heartbeat,
-    Hello,
-    Holding,
-    Keep,
-    LayerRange,
-    LayersFetched,
-    LoadStage,
-    MarkKept,
-    MessageError,
-    StageFailed,
-    StageReady,
-    UnloadStage,
-    Welcome,
-    decode_from_agent,
-    encode_message,
-)
-from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS, Unsendable, post, tune
+from agent.link.messages import FetchLayers, FromConsole, Goodbye, Keep, LayerRange, LoadStage, UnloadStage
+from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS
 from agent.stage.types import Epoch, PipelineId, StageReport
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks, StageLink
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
-from console.fleet.events import AgentLost, AgentView, FleetEvent, StageDied
+from console.fleet.events import AgentLost, AgentView, FleetEvent
 from console.fleet.peers import Peers
+from console.fleet.reception import Authorise, Handler, Reception, check_path
 from console.fleet.relay import OnFrame, Relay
-from console.fleet.session import OnProgress, Session
+from console.fleet.session import OnProgress
 from console.fleet.sessions import Listener, Sessions
 from console.fleet.uplink_gate import UplinkGate
 from console.fleet.uplinks import Uplink, switching
-from console.registry.access import peer_certificate
-from console.registry.errors import NotAuthorised
-from console.registry.records import DeviceRecord
 
 log = logging.getLogger(__name__)
 # Port scanners and cut handshakes are everyday noise on an open port; ours are the logs that matter.
@@ -73,14 +39,10 @@ _websockets_log = logging.getLogger(f"{__name__}.websockets")
 _websockets_log.setLevel(logging.CRITICAL + 1)
 
 HEARTBEAT_S = 2.0
-HELLO_WAIT_S = 5.0
 DELIVERY_S = 12 * 3600.0
 """A model, over night, to a PC that is far away."""
 LOAD_STALL_S = 330.0
 """Longer than an agent waits for its child, so that the agent's own sentence arrives first."""
-
-Handler = Callable[[ServerConnection], Awaitable[None]]
-Authorise = Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]]
 
 
 class Hub:
@@ -104,12 +66,7 @@ class Hub:
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
         direct_links: bool = False,
     ) -> None:
-        self._authorise = authorise
-        self._enrol = enrol
-        self._files = files
         self._sign = sign
-        self._clones = clones
-        self._heartbeat_s = heartbeat_s
         self._sessions = Sessions(heartbeat_s)
         self._relay = Relay(
             self._sessions.data_link,
@@ -122,19 +79,29 @@ class Hub:
         self._uplink_gate = UplinkGate(authorise, self._sessions, self._relay)
         self._direct = DirectLinks(self._say_to, key, allowed=direct_links)
         self._peers = Peers(key, allowed=direct_links)
+        self._reception = Reception(
+            authorise,
+            enrol,
+            files,
+            clones,
+            sessions=self._sessions,
+            relay=self._relay,
+            direct=self._direct,
+            peers=self._peers,
+            heartbeat_s=heartbeat_s,
+        )
         self._sessions.subscribe(self._on_fleet_event)
-        self._bulk_links: dict[str, set[ServerConnection]] = {}
         self._server: Server | None = None
         self._workers: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
         """Listen; return the port (useful with port 0). Raises OSError when it is taken."""
         self._server = await serve(
-            self._handle,
+            self._reception.handle,
             host,
             port,
             ssl=tls,
-            process_request=_check_path,
+            process_request=check_path,
             create_connection=switching(lambda: Uplink(self._uplink_gate)),
             logger=_websockets_log,
             **SERVER_SETTINGS,
@@ -215,11 +182,7 @@ class Hub:
 
     def disconnect(self, device_id: str, close_code: CloseCode, code: str, message: str) -> None:
         """Close every link of a device at once (revoked: NOT_APPROVED, `revoked`). Also right if it has none."""
-        session = self._sessions.find(device_id)
-        if session is not None:
-            self._sessions.lose(session, message, close_code, code)
-        for link in self._bulk_links.get(device_id, set()):
-            self._sessions.close(link, close_code, close_reason(code, message))
+        self._reception.disconnect(device_id, close_code, code, message)
 
     async def deliver(self, device_id: str, layers: LayerRange, timeout_s: float = DELIVERY_S) -> None:
         """Let a PC fetch layers into its store. Raises DeliveryFailed."""
@@ -269,106 +232,6 @@ class Hub:
         """Count frames nobody wanted, by cause."""
         return dict(self._relay.dropped)
 
-    # Connections
-
-    async def _handle(self, link: ServerConnection) -> None:
-        path = link.request.path if link.request is not None else ""
-        try:
-            if path == ENROL_PATH:
-                await self._enrol(link)
-                return
-            record = await self._check(link)
-            if path == CONTROL_PATH:
-                await self._serve_control(link, record)
-            elif path == DATA_PATH:
-                await self._serve_data(link, record)
-            elif path == BULK_PATH:
-                await self._serve_bulk(link, record)
-        except NotAuthorised as error:
-            await self._refuse(link, error)
-        except (FrameError, MessageError) as error:
-            log.warning("Closed %s of %s with 4400: %s", path, link.remote_address, error)
-            await link.close(CloseCode.BAD_FRAME, close_reason("bad_frame", str(error)))
-        except TimeoutError:
-            await link.close(CloseCode.STALLED, close_reason("silent", "Nothing was said in time."))
-        except ConnectionClosed:
-            pass
-        except Exception:
-            log.exception("Serving %s failed.", path)
-            await link.close(1011, "")
-
-    async def _refuse(self, link: ServerConnection, error: NotAuthorised) -> None:
-        # Two PCs with one identity: the one that was here first goes, too.
-        if error.device_id:
-            self.disconnect(error.device_id, CloseCode(error.close_code), error.code, str(error))
-        await link.close(error.close_code, close_reason(error.code, str(error)))
-
-    async def _check(self, link: ServerConnection) -> DeviceRecord:
-        record = self._authorise(peer_certificate(link))
-        return await record if inspect.isawaitable(record) else record
-
-    async def _serve_control(self, link: ServerConnection, record: DeviceRecord) -> None:
-        async with asyncio.timeout(HELLO_WAIT_S):
-            hello = decode_from_agent(await link.recv(decode=False))
-        if not isinstance(hello, Hello):
-            raise MessageError("The first message on a control link must be Hello.")
-        if hello.protocol != PROTOCOL:
-            sentence = f"This console speaks protocol {PROTOCOL}, the agent {hello.protocol}; update the older one."
-            await link.close(CloseCode.UPGRADE, close_reason("protocol", sentence))
-            return
-        mark = ""
-        if self._clones is not None:
-            mark = await self._clones.admit(record.device_id, hello.mark, self._sessions.control_link, _source(link))
-        loop = asyncio.get_running_loop()
-        session = Session(record, link, hello, time.time(), loop.time())
-        self._sessions.add(session)
-        self._peers.joined(session.device_id, session.control.remote_address[0], hello.held_sha256)
-        try:
-            post(link, encode_message(self._welcome(session, mark)))
-            while True:
-                self._take_message(session, await link.recv(decode=False), loop.time())
-        except Unsendable:
-            self._sessions.lose(session, "its control link was cut", CloseCode.STALLED, "cut")
-        except (ConnectionClosed, MessageError) as error:
-            self._sessions.lose_by(session, error, "control")
-            raise
-        finally:
-            self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
-            if self._sessions.find(session.device_id) is None:
-                self._peers.left(session.device_id)
-
-    async def _serve_data(self, link: ServerConnection, record: DeviceRecord) -> None:
-        session = self._sessions.find(record.device_id)
-        if session is None:
-            # Not a refusal: the control link may just have dropped, and the agent should dial again soon.
-            await link.close(CloseCode.STALLED, close_reason("control_first", "The control link is gone."))
-            return
-        self._sessions.attach_data(session, link)
-        take, receive, device_id = self._relay.take, link.recv, session.device_id
-        try:
-            while True:
-                take(device_id, await receive(decode=False))
-        except (ConnectionClosed, FrameError) as error:
-            if session.data is link:
-                self._sessions.lose_by(session, error, "data")
-            raise
-        finally:
-            if session.data is link:
-                self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
-
-    async def _serve_bulk(self, link: ServerConnection, record: DeviceRecord) -> None:
-        links = self._bulk_links.setdefault(record.device_id, set())
-        links.add(link)
-        try:
-            await serve_files(link, self._files, on_other=lambda frame: self._peers.answer(record.device_id, frame))
-        finally:
-            links.discard(link)
-            if not links:
-                self._bulk_links.pop(record.device_id, None)
-
-    def _welcome(self, session: Session, mark: str) -> Welcome:
-        return Welcome(session.device_id, time.time(), self._heartbeat_s, mark, self._direct.public_key)
-
     def _say_to(self, device_id: str, message: FromConsole) -> None:
         session = self._sessions.find(device_id)
         if session is not None:
@@ -377,49 +240,6 @@ class Hub:
     def _on_fleet_event(self, event: FleetEvent) -> None:
         if isinstance(event, AgentLost):
             self._direct.left(event.device_id)
-
-    def _take_message(self, session: Session, data: bytes, now_s: float) -> None:
-        message = decode_from_agent(data)
-        session.seen_s = now_s
-        if isinstance(message, Heartbeat):
-            session.heartbeat = message
-        elif isinstance(message, Goodbye):
-            self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
-        elif isinstance(message, Hello):
-            raise MessageError("Hello is only the first message.")
-        elif isinstance(message, MarkKept | Holding | LayersFetched | DirectState):
-            self._take_note(session.device_id, message)
-        elif session.take_answer(message, now_s):
-            if isinstance(message, StageReady):
-                self._direct.ready(session.device_id, message, session.control.remote_address[0])
-        elif isinstance(message, StageFailed):
-            self._sessions.emit(
-                StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message)
-            )
-
-    def _take_note(self, device_id: str, message: MarkKept | Holding | LayersFetched | DirectState) -> None:
-        if isinstance(message, LayersFetched):
-            session = self._sessions.find(device_id)
-            if session is not None:
-                session.end_delivery(message.layers, message.problem)
-        elif isinstance(message, Holding):
-            self._peers.changed(device_id, message)
-        elif isinstance(message, DirectState):
-            self._direct.state(device_id, message)
-        elif self._clones is not None:
-            self._clones.confirm(DeviceId(device_id), message.mark)
-
-
-def _check_path(link: ServerConnection, request: Request) -> Response | None:
-    if request.path not in (ENROL_PATH, CONTROL_PATH, DATA_PATH, BULK_PATH):
-        return link.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
-    tune(link, request.path)
-    return None
-
-
-def _source(link: ServerConnection) -> str:
-    address = link.remote_address
-    return str(address[0]) if isinstance(address, tuple) and address else ""
 
 
 def _check_report(request: LoadStage, report: StageReport, name: str) -> None:

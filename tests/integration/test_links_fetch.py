@@ -104,7 +104,7 @@ async def test_a_cut_fetch_continues_where_it_ended(
         await serve_files(link, find, **options)
 
     manifest, digest = library
-    monkeypatch.setattr("console.fleet.hub.serve_files", two_chunks)
+    monkeypatch.setattr("console.fleet.reception.serve_files", two_chunks)
     bulk, seen = Bulk(fleet), list[int]()
     fetcher, _ = make_fetcher(fleet, bulk)
     _, folder = await fetcher.fetch_range(digest, 1, 3, "s", lambda done, total: seen.append(done))
@@ -191,7 +191,7 @@ async def test_a_console_that_sends_another_piece_is_not_believed(
             await link.send(encode(Frame(FrameType.CHUNK, 0, 0, 99, 0, 0, b"", np.zeros(10, np.uint8))))
 
     async with running_fleet(tmp_path) as fleet:
-        monkeypatch.setattr("console.fleet.hub.serve_files", bulk)
+        monkeypatch.setattr("console.fleet.reception.serve_files", bulk)
         with pytest.raises(FetchCut, match="Another piece"):
             await make_fetcher(fleet, Bulk(fleet))[0].fetch_range("a" * 64, 0, 1, "s")
 
@@ -223,7 +223,7 @@ async def test_bad_requests_cost_a_nack_and_the_link_stays(fleet: Fleet, library
         assert chunk.tensor.tobytes() == b"<net name='000'/>"
 
 
-@pytest.mark.expected_logs("console.fleet.hub", "4400")
+@pytest.mark.expected_logs("console.fleet.reception", "4400")
 @pytest.mark.parametrize("message", [b"noise", encode(Frame(FrameType.STEP, 0, 0, 0, 0, 0, b"", None))])
 async def test_what_is_no_fetch_closes_the_bulk_link(fleet: Fleet, message: bytes) -> None:
     link = await Bulk(fleet)()
@@ -283,7 +283,7 @@ async def test_a_transfer_of_100_mb_goes_on_exactly_where_it_was_cut(
 
         await serve_files(link, find, before_sending=before_sending, **options)
 
-    monkeypatch.setattr("console.fleet.hub.serve_files", cut_once)
+    monkeypatch.setattr("console.fleet.reception.serve_files", cut_once)
     fetcher, store = make_fetcher(fleet, Bulk(fleet))
     _, stage = await fetcher.fetch_range(digest, 0, 10, "s")
     assert cuts == 1

@@ -189,7 +189,7 @@ async def test_a_data_link_without_a_control_link_is_refused(fleet: Fleet) -> No
     [b"noise", encode_message(Heartbeat(1)), encode_message(make_hello())[:-3]],
     ids=["noise", "heartbeat", "torn"],
 )
-@pytest.mark.expected_logs("console.fleet.hub", "4400")
+@pytest.mark.expected_logs("console.fleet.reception", "4400")
 async def test_a_control_link_must_begin_with_hello(fleet: Fleet, message: bytes) -> None:
     link = await fleet.dialler(fleet.enrol("ann")).dial(CONTROL_PATH)
     await link.send(message)
@@ -197,11 +197,11 @@ async def test_a_control_link_must_begin_with_hello(fleet: Fleet, message: bytes
 
 
 async def test_a_peer_that_says_nothing_is_cut_off(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("console.fleet.hub.HELLO_WAIT_S", 0.05)
+    monkeypatch.setattr("console.fleet.reception.HELLO_WAIT_S", 0.05)
     assert isinstance(await ending(await fleet.dialler(fleet.enrol("ann")).dial(CONTROL_PATH)), LinkStalled)
 
 
-@pytest.mark.expected_logs("console.fleet.hub", "Serving /data failed")
+@pytest.mark.expected_logs("console.fleet.reception", "Serving /data failed")
 async def test_a_fault_of_the_console_costs_one_session_and_not_the_hub(fleet: Fleet) -> None:
     agent = await join(fleet, fleet.enrol("ann"))
 
@@ -223,7 +223,7 @@ async def test_another_protocol_version_is_told_to_update(fleet: Fleet) -> None:
     assert "99" in str(refusal)
 
 
-@pytest.mark.expected_logs("console.fleet.hub", "4400")
+@pytest.mark.expected_logs("console.fleet.reception", "4400")
 async def test_a_malformed_frame_closes_the_data_link_with_4400_and_loses_the_agent(fleet: Fleet) -> None:
     agent = await join(fleet, fleet.enrol("ann"))
     await agent.data.send(b"FLW1" + bytes(100))

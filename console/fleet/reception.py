@@ -1,0 +1,240 @@
+"""The reception of the agents' port: who comes in on which path, and what they say there. Event loop only.
+
+Every link but `/enrol` is let in by certificate and registry look-up, on each accept. What is said on it only ever
+concerns the device that says it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from agent.link.bulk import Find, serve_files
+from agent.link.closing import CloseCode, close_reason
+from agent.link.frames import FrameError
+from agent.link.identity import DeviceId
+from agent.link.messages import (
+    BULK_PATH,
+    CONTROL_PATH,
+    DATA_PATH,
+    ENROL_PATH,
+    PROTOCOL,
+    DirectState,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Holding,
+    LayersFetched,
+    MarkKept,
+    MessageError,
+    StageFailed,
+    StageReady,
+    Welcome,
+    decode_from_agent,
+    encode_message,
+)
+from agent.link.sockets import Unsendable, post, tune
+from console.fleet.clones import CloneWatch
+from console.fleet.direct import DirectLinks
+from console.fleet.events import StageDied
+from console.fleet.peers import Peers
+from console.fleet.relay import Relay
+from console.fleet.session import Session
+from console.fleet.sessions import Sessions
+from console.registry.access import peer_certificate
+from console.registry.errors import NotAuthorised
+from console.registry.records import DeviceRecord
+
+log = logging.getLogger(__name__)
+
+HELLO_WAIT_S = 5.0
+
+Handler = Callable[[ServerConnection], Awaitable[None]]
+Authorise = Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]]
+
+
+class Reception:
+    """Serves every accepted websocket until it ends. Arguments as the hub's."""
+
+    def __init__(
+        self,
+        authorise: Authorise,
+        enrol: Handler,
+        files: Find,
+        clones: CloneWatch | None,
+        *,
+        sessions: Sessions,
+        relay: Relay,
+        direct: DirectLinks,
+        peers: Peers,
+        heartbeat_s: float,
+    ) -> None:
+        self._authorise = authorise
+        self._enrol = enrol
+        self._files = files
+        self._clones = clones
+        self._sessions = sessions
+        self._relay = relay
+        self._direct = direct
+        self._peers = peers
+        self._heartbeat_s = heartbeat_s
+        self._bulk_links: dict[str, set[ServerConnection]] = {}
+
+    async def handle(self, link: ServerConnection) -> None:
+        """Serve one link until it ends; the edge of its task."""
+        path = link.request.path if link.request is not None else ""
+        try:
+            if path == ENROL_PATH:
+                await self._enrol(link)
+                return
+            record = await self._check(link)
+            if path == CONTROL_PATH:
+                await self._serve_control(link, record)
+            elif path == DATA_PATH:
+                await self._serve_data(link, record)
+            elif path == BULK_PATH:
+                await self._serve_bulk(link, record)
+        except NotAuthorised as error:
+            await self._refuse(link, error)
+        except (FrameError, MessageError) as error:
+            log.warning("Closed %s of %s with 4400: %s", path, link.remote_address, error)
+            await link.close(CloseCode.BAD_FRAME, close_reason("bad_frame", str(error)))
+        except TimeoutError:
+            await link.close(CloseCode.STALLED, close_reason("silent", "Nothing was said in time."))
+        except ConnectionClosed:
+            pass
+        except Exception:
+            log.exception("Serving %s failed.", path)
+            await link.close(1011, "")
+
+    def disconnect(self, device_id: str, close_code: CloseCode, code: str, message: str) -> None:
+        """Close every link of a device at once (revoked: NOT_APPROVED, `revoked`). Also right if it has none."""
+        session = self._sessions.find(device_id)
+        if session is not None:
+            self._sessions.lose(session, message, close_code, code)
+        for link in self._bulk_links.get(device_id, set()):
+            self._sessions.close(link, close_code, close_reason(code, message))
+
+    async def _refuse(self, link: ServerConnection, error: NotAuthorised) -> None:
+        # Two PCs with one identity: the one that was here first goes, too.
+        if error.device_id:
+            self.disconnect(error.device_id, CloseCode(error.close_code), error.code, str(error))
+        await link.close(error.close_code, close_reason(error.code, str(error)))
+
+    async def _check(self, link: ServerConnection) -> DeviceRecord:
+        record = self._authorise(peer_certificate(link))
+        return await record if inspect.isawaitable(record) else record
+
+    async def _serve_control(self, link: ServerConnection, record: DeviceRecord) -> None:
+        async with asyncio.timeout(HELLO_WAIT_S):
+            hello = decode_from_agent(await link.recv(decode=False))
+        if not isinstance(hello, Hello):
+            raise MessageError("The first message on a control link must be Hello.")
+        if hello.protocol != PROTOCOL:
+            sentence = f"This console speaks protocol {PROTOCOL}, the agent {hello.protocol}; update the older one."
+            await link.close(CloseCode.UPGRADE, close_reason("protocol", sentence))
+            return
+        mark = ""
+        if self._clones is not None:
+            mark = await self._clones.admit(record.device_id, hello.mark, self._sessions.control_link, _source(link))
+        loop = asyncio.get_running_loop()
+        session = Session(record, link, hello, time.time(), loop.time())
+        self._sessions.add(session)
+        self._peers.joined(session.device_id, session.control.remote_address[0], hello.held_sha256)
+        try:
+            post(link, encode_message(self._welcome(session, mark)))
+            while True:
+                self._take_message(session, await link.recv(decode=False), loop.time())
+        except Unsendable:
+            self._sessions.lose(session, "its control link was cut", CloseCode.STALLED, "cut")
+        except (ConnectionClosed, MessageError) as error:
+            self._sessions.lose_by(session, error, "control")
+            raise
+        finally:
+            self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
+            if self._sessions.find(session.device_id) is None:
+                self._peers.left(session.device_id)
+
+    async def _serve_data(self, link: ServerConnection, record: DeviceRecord) -> None:
+        session = self._sessions.find(record.device_id)
+        if session is None:
+            # Not a refusal: the control link may just have dropped, and the agent should dial again soon.
+            await link.close(CloseCode.STALLED, close_reason("control_first", "The control link is gone."))
+            return
+        self._sessions.attach_data(session, link)
+        take, receive, device_id = self._relay.take, link.recv, session.device_id
+        try:
+            while True:
+                take(device_id, await receive(decode=False))
+        except (ConnectionClosed, FrameError) as error:
+            if session.data is link:
+                self._sessions.lose_by(session, error, "data")
+            raise
+        finally:
+            if session.data is link:
+                self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
+
+    async def _serve_bulk(self, link: ServerConnection, record: DeviceRecord) -> None:
+        links = self._bulk_links.setdefault(record.device_id, set())
+        links.add(link)
+        try:
+            await serve_files(link, self._files, on_other=lambda frame: self._peers.answer(record.device_id, frame))
+        finally:
+            links.discard(link)
+            if not links:
+                self._bulk_links.pop(record.device_id, None)
+
+    def _welcome(self, session: Session, mark: str) -> Welcome:
+        return Welcome(session.device_id, time.time(), self._heartbeat_s, mark, self._direct.public_key)
+
+    def _take_message(self, session: Session, data: bytes, now_s: float) -> None:
+        message = decode_from_agent(data)
+        session.seen_s = now_s
+        if isinstance(message, Heartbeat):
+            session.heartbeat = message
+        elif isinstance(message, Goodbye):
+            self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
+        elif isinstance(message, Hello):
+            raise MessageError("Hello is only the first message.")
+        elif isinstance(message, MarkKept | Holding | LayersFetched | DirectState):
+            self._take_note(session.device_id, message)
+        elif session.take_answer(message, now_s):
+            if isinstance(message, StageReady):
+                self._direct.ready(session.device_id, message, session.control.remote_address[0])
+        elif isinstance(message, StageFailed):
+            self._sessions.emit(
+                StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message)
+            )
+
+    def _take_note(self, device_id: str, message: MarkKept | Holding | LayersFetched | DirectState) -> None:
+        if isinstance(message, LayersFetched):
+            session = self._sessions.find(device_id)
+            if session is not None:
+                session.end_delivery(message.layers, message.problem)
+        elif isinstance(message, Holding):
+            self._peers.changed(device_id, message)
+        elif isinstance(message, DirectState):
+            self._direct.state(device_id, message)
+        elif self._clones is not None:
+            self._clones.confirm(DeviceId(device_id), message.mark)
+
+
+def check_path(link: ServerConnection, request: Request) -> Response | None:
+    """Refuse what is no path of ours before the handshake, and set limits per path."""
+    if request.path not in (ENROL_PATH, CONTROL_PATH, DATA_PATH, BULK_PATH):
+        return link.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
+    tune(link, request.path)
+    return None
+
+
+def _source(link: ServerConnection) -> str:
+    address = link.remote_address
+    return str(address[0]) if isinstance(address, tuple) and address else ""
