@@ -48,21 +48,17 @@ from agent.link.errors import (
     InviteUsedUp,
     ProtocolMismatch,
 )
-from agent.link.identity import (
-    DeviceId,
+from agent.link.identity import DeviceId, Identity, ensure_made_here, load_identity, save_identity
+from agent.link.invite import Invite, ensure_current
+from agent.link.keys import (
     DeviceKey,
-    Identity,
     certificate_request,
     create_key,
     device_code,
-    ensure_made_here,
     forget_key,
     forget_other_keys,
-    load_identity,
     load_key,
-    save_identity,
 )
-from agent.link.invite import Invite, ensure_current
 from agent.link.keystore import Keystore, ensure_private_folder, write_private
 from agent.link.pinning import FoundConsole, VerifiedConsole, ask, find_console, verified_connection
 

@@ -42,8 +42,9 @@ from agent.link.errors import (
     ProtocolMismatch,
     TlsInspected,
 )
-from agent.link.identity import server_hostname, server_verifying_context, spki_sha256
+from agent.link.identity import server_hostname, server_verifying_context
 from agent.link.invite import Invite
+from agent.link.keys import spki_sha256
 from agent.link.messages import ENROL_PATH, MessageError
 
 _log = logging.getLogger(__name__)

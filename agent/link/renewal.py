@@ -37,18 +37,8 @@ from agent.link.errors import (
     IdentityUnreadable,
     ProtocolMismatch,
 )
-from agent.link.identity import (
-    DeviceId,
-    DeviceKey,
-    Identity,
-    PreparedIdentity,
-    certificate_request,
-    client_context,
-    create_key,
-    forget_other_keys,
-    load_key,
-    prepare_identity,
-)
+from agent.link.identity import DeviceId, Identity, PreparedIdentity, client_context, prepare_identity
+from agent.link.keys import DeviceKey, certificate_request, create_key, forget_other_keys, load_key
 from agent.link.keystore import Keystore, write_private
 from agent.link.pinning import VerifiedConsole, ask, verified_connection
 

@@ -35,7 +35,8 @@ from agent.link.enrol_messages import (
     renewal_content,
     submission_mac,
 )
-from agent.link.identity import DeviceId, device_code, spki_sha256
+from agent.link.identity import DeviceId
+from agent.link.keys import device_code, spki_sha256
 from console.registry.access import authorise, refusal_sentence
 from console.registry.audit import Actor
 from console.registry.certificates import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from agent.link.identity import spki_sha256
+from agent.link.keys import spki_sha256
 from console.registry.certificates import device_id_from_certificate, read_certificate
 from console.registry.devices import CLONED
 from console.registry.errors import NotAuthorised

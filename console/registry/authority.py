@@ -27,15 +27,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from agent.link.authorities import Endorsement, write_authorities
 from agent.link.errors import IdentityError, KeyLocked
-from agent.link.identity import (
-    FLEET_ID,
-    DeviceId,
-    DeviceKey,
-    create_key,
-    load_key,
-    server_hostname,
-    spki_sha256,
-)
+from agent.link.identity import FLEET_ID, DeviceId, server_hostname
+from agent.link.keys import DeviceKey, create_key, load_key, spki_sha256
 from agent.link.keystore import Keystore, Protection, ensure_private_folder, write_private
 from agent.link.messages import STAGE_PROTOCOL
 from console.registry.certificates import (

@@ -17,7 +17,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from agent.link.authorities import Endorsement, read_authorities
-from agent.link.identity import DeviceId, spki_sha256
+from agent.link.identity import DeviceId
+from agent.link.keys import spki_sha256
 from console.registry.audit import CONSOLE, note
 from console.registry.database import Database
 from console.registry.models import ConsoleRow, DeviceRow, EndorsementRow, FleetRow, LinkRow, RootRow

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from agent.link.authorities import Endorsement, endorsement_content, read_authorities
-from agent.link.identity import DeviceKey, create_key, forget_key, load_key, spki_sha256
+from agent.link.keys import DeviceKey, create_key, forget_key, load_key, spki_sha256
 from agent.link.keystore import Keystore, write_private
 from console.registry.certificates import Issuer, make_root
 from console.registry.errors import WrongState

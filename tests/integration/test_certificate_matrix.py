@@ -18,7 +18,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from agent.link.enrol_messages import Diagnose
-from agent.link.identity import DeviceId, device_uri, server_verifying_context, spki_sha256
+from agent.link.identity import DeviceId, device_uri, server_verifying_context
+from agent.link.keys import spki_sha256
 from agent.link.keystore import Keystore
 from agent.link.messages import BULK_PATH, CONTROL_PATH, DATA_PATH
 from agent.link.pinning import ask, verified_connection

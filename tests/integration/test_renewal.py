@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from agent.link import renewal
 from agent.link.enrol_messages import Granted, Refused, Renew, renewal_content
 from agent.link.errors import ConsoleUnreachable, EnrolmentDenied
-from agent.link.identity import Identity, certificate_request, create_key, load_identity, load_key
+from agent.link.identity import Identity, load_identity
+from agent.link.keys import certificate_request, create_key, load_key
 from agent.link.keystore import Keystore
 from agent.link.renewal import diagnose, renew
 from agent.membership import Membership

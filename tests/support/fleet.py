@@ -22,7 +22,8 @@ from websockets.asyncio.server import ServerConnection
 
 from agent.link.channel import Dialler
 from agent.link.frames import Frame, FrameType, encode
-from agent.link.identity import DeviceId, Identity, client_context, create_key, save_identity
+from agent.link.identity import DeviceId, Identity, client_context, save_identity
+from agent.link.keys import create_key
 from agent.link.keystore import Keystore
 from agent.link.messages import (
     CONTROL_PATH,

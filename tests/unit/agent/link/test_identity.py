@@ -14,15 +14,8 @@ from hypothesis import strategies as st
 
 from agent.link.authorities import read_authorities
 from agent.link.errors import IdentityMissing, IdentityUnreadable
-from agent.link.identity import (
-    DeviceId,
-    Identity,
-    client_context,
-    create_key,
-    device_code,
-    load_identity,
-    save_identity,
-)
+from agent.link.identity import DeviceId, Identity, client_context, load_identity, save_identity
+from agent.link.keys import create_key, device_code
 from agent.link.keystore import Keystore
 from console.registry.authority import Authority
 

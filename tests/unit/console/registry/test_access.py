@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from agent.link.identity import DeviceId, spki_sha256
+from agent.link.identity import DeviceId
+from agent.link.keys import spki_sha256
 from agent.link.keystore import Keystore
 from console.registry.access import REFUSALS, authorise
 from console.registry.authority import Authority
