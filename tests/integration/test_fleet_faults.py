@@ -51,6 +51,7 @@ def stream_lines(fleet: LoopbackFleet, lines: list[str], started: threading.Even
                 started.set()
 
 
+@pytest.mark.timeout(300)
 def test_a_killed_agent_ends_the_answer_with_an_error_and_comes_back_as_itself(fleet: LoopbackFleet) -> None:
     before = {agent.device_id for agent in fleet.admin.agents()}
     lines: list[str] = []
@@ -77,14 +78,7 @@ def test_a_killed_agent_ends_the_answer_with_an_error_and_comes_back_as_itself(f
     agents = fleet.wait_for_agents(2)
     assert {agent.device_id for agent in agents} == before
     assert len(fleet.admin.agents()) == 2
-
-
-def test_the_model_answers_again_once_the_pc_is_back(fleet: LoopbackFleet) -> None:
-    victim = fleet.process("first")
-    victim.kill()
-    victim.wait()
-    fleet.start_agent("first")
-    fleet.wait_for_agents(2)
+    # And the model answers again without anybody doing anything.
     deadline = time.monotonic() + 60
     while fleet.admin.status().pipelines[0].state != "ready":
         assert time.monotonic() < deadline, fleet.admin.status().pipelines[0]
