@@ -26,21 +26,29 @@ class Signal(msgspec.Struct, frozen=True):
     sampled_s: float | None = None
     stirred_s: float = 0.0
     """When it was last not calm."""
+    source: str = ""
+    detail: str = ""
+    """Of the last look that was busy."""
 
     def clears_s(self, watch: Watch) -> float | None:
-        """Return when the signal goes off if it stays calm."""
-        return None if self.on_since_s is None else self.stirred_s + watch.calm_s
+        """Return when the signal goes off if it stays calm; None while it is not calm."""
+        calm = self.on_since_s is not None and self.stirred_s != self.sampled_s
+        return self.stirred_s + watch.calm_s if calm else None
 
 
-def judge(signal: Signal, watch: Watch, now_s: float, *, busy: bool, calm: bool) -> Signal:
-    """Take one look into account."""
+def judge(
+    signal: Signal, watch: Watch, now_s: float, *, busy: bool, calm: bool, source: str = "", detail: str = ""
+) -> Signal:
+    """Take one look into account. A look sooner than `sample_s` after the last one counts for nothing."""
     if signal.sampled_s is not None and now_s - signal.sampled_s < watch.sample_s:
         return signal
     recent = (*signal.recent, busy)[-SAMPLES:]
-    on = signal.on_since_s is not None
+    since_s = signal.on_since_s
     stirred_s = signal.stirred_s if calm else now_s
-    if sum(recent) >= watch.needed and busy:
-        since_s = signal.on_since_s if signal.on_since_s is not None else now_s
-        return Signal(since_s, recent, now_s, now_s)
-    still_on = on and (not calm or now_s - stirred_s < watch.calm_s)
-    return Signal(signal.on_since_s if still_on else None, recent, now_s, stirred_s)
+    if busy:
+        on = since_s is not None or sum(recent) >= watch.needed
+        since_s = (now_s if since_s is None else since_s) if on else None
+        return Signal(since_s, recent, now_s, stirred_s, source, detail)
+    if since_s is not None and now_s - stirred_s >= watch.calm_s:
+        since_s = None
+    return Signal(since_s, recent, now_s, stirred_s, signal.source, signal.detail)

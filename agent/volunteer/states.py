@@ -10,11 +10,14 @@ memory is still here, `releasing` and `draining` give it back. `unenrolled`, `pe
 from __future__ import annotations
 
 import enum
+import math
 from typing import Literal
 
 import msgspec
 
+from agent.volunteer.backoff import Backoff
 from agent.volunteer.hysteresis import Signal
+from agent.volunteer.presence import Presence
 from agent.volunteer.reasons import Reason, ReasonCode
 
 
@@ -106,19 +109,15 @@ class VolunteerState(msgspec.Struct, frozen=True, kw_only=True):
     """The owner's pause: its end, infinity for until Resume, None for no pause."""
 
     now_s: float
-    startup_until_s: float
+    presence: Presence
     jitter_s: float
-    input_s: float
-    """When somebody was last seen at this PC, at the latest."""
+    startup_until_s: float
+    clear_since_s: float | None = None
+    """Since when nothing holds this PC."""
     quick_start_until_s: float = 0.0
-    kept_memory: bool = False
-    """Whether the last yield kept the memory, so that the shorter `idle_resume_s` is enough."""
     released_until_s: float = 0.0
-    yields_s: tuple[float, ...] = ()
-    cool_down_level: int = 0
-    cool_down_until_s: float = 0.0
-    fault_level: int = 0
-    fault_until_s: float = 0.0
+    yields: Backoff = Backoff()
+    faults: Backoff = Backoff()
     fault_detail: str = ""
     signals: dict[ReasonCode, Signal] = {}
 
@@ -149,7 +148,7 @@ def initial_state(now_s: float, *, startup_delay_s: float, jitter_s: float) -> V
         since_s=now_s,
         reasons=(),
         now_s=now_s,
-        startup_until_s=now_s + startup_delay_s + jitter_s,
+        presence=Presence(-math.inf, now_s, known=False),
         jitter_s=jitter_s,
-        input_s=now_s,
+        startup_until_s=now_s + startup_delay_s + jitter_s,
     )
