@@ -63,7 +63,7 @@ from console.registry.access import authorise
 from console.registry.authority import Authority
 from console.registry.errors import RegistryError
 from console.registry.registry import Registry
-from console.registry.signing import ManifestSigner
+from console.registry.signing import Signer
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class ConsoleService:
             lambda certificate: authorise(self._registry, authority.fleet_id, certificate),
             enrol=EnrolHandler(Admission(self._registry, authority, expel=self._expel)).handle,
             files=distribution.find,
-            sign=ManifestSigner(authority).sign,
+            sign=Signer(authority).sign,
             clones=CloneWatch(self._registry),
             direct_links=settings.direct_links,
         )

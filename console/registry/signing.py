@@ -1,4 +1,7 @@
-"""Signs libraries for agents: see `agent.link.signatures`. The key lives in memory, for one run of the console."""
+"""Signs libraries and policies for agents: see `agent.link.signatures`.
+
+The key lives in memory, for one run of the console.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from collections.abc import Callable
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from agent.link.signatures import sign_digest
+from agent.link.signatures import sign_digest, sign_policy
 from console.registry.authority import Authority
 from console.registry.certificates import SERVER_LIFE
 
 
-class ManifestSigner:
-    """Signs digests. A console that runs for half a year, or rotates its root, gets itself a new key."""
+class Signer:
+    """Signs digests and policies. A console that runs for half a year, or rotates its root, gets itself a new key."""
 
     def __init__(self, authority: Authority, now: Callable[[], float] = time.time) -> None:
         self._authority = authority
@@ -23,9 +26,17 @@ class ManifestSigner:
 
     def sign(self, digest: str) -> bytes:
         """Return the console's word for a library."""
+        self._renew_if_due()
+        return sign_digest(digest, self._key, self._certificate)
+
+    def sign_policy(self, body: bytes) -> bytes:
+        """Return the console's word for a policy's body."""
+        self._renew_if_due()
+        return sign_policy(body, self._key, self._certificate)
+
+    def _renew_if_due(self) -> None:
         if self._now() > self._renew_s or self._authority.ca_spki_sha256 != self._root:
             self._renew()
-        return sign_digest(digest, self._key, self._certificate)
 
     def _renew(self) -> None:
         self._root = self._authority.ca_spki_sha256

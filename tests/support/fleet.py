@@ -44,7 +44,7 @@ from console.registry.authority import Authority
 from console.registry.certificates import device_id_from_certificate, read_certificate
 from console.registry.errors import NotAuthorised
 from console.registry.records import DeviceRecord
-from console.registry.signing import ManifestSigner
+from console.registry.signing import Signer
 
 
 def make_hello(**fields: Any) -> Hello:
@@ -166,7 +166,7 @@ async def running_fleet(
     def authorise(certificate_der: bytes | None) -> DeviceRecord:
         return fleet.authorise(certificate_der)
 
-    hub = Hub(authorise, enrol=enrol, files=distribution.find, sign=ManifestSigner(authority).sign, **settings)
+    hub = Hub(authorise, enrol=enrol, files=distribution.find, sign=Signer(authority).sign, **settings)
     fleet = Fleet(folder, authority, hub, distribution)
     hub.subscribe(fleet.take_event)
     fleet.port = await hub.start("127.0.0.1", 0, authority.server_context())

@@ -21,7 +21,7 @@ from agent.link.identity import DeviceId
 from agent.link.keystore import Keystore
 from agent.link.signatures import ManifestSignature, check_digest, sign_digest
 from console.registry.authority import Authority
-from console.registry.signing import ManifestSigner
+from console.registry.signing import Signer
 from tests.support.enrolment import Clock
 
 DIGEST = "ab" * 32
@@ -49,11 +49,11 @@ def refused(authority: Authority, data: bytes, digest: str = DIGEST, now_s: floa
 
 
 def test_what_the_console_signed_is_taken(authority: Authority, clock: Clock) -> None:
-    check(authority, ManifestSigner(authority, clock).sign(DIGEST))
+    check(authority, Signer(authority, clock).sign(DIGEST))
 
 
 def test_another_library_an_unsigned_one_and_a_late_one_are_refused(authority: Authority, clock: Clock) -> None:
-    signed = ManifestSigner(authority, clock).sign(DIGEST)
+    signed = Signer(authority, clock).sign(DIGEST)
     assert "not signed by this fleet" in refused(authority, signed, "cd" * 32)
     assert "not signed by this fleet" in refused(authority, signed, now_s=clock.now_s + 400 * DAY_S)
     assert "not signed by this fleet" in refused(authority, signed, now_s=clock.now_s - 30 * DAY_S)
@@ -62,7 +62,7 @@ def test_another_library_an_unsigned_one_and_a_late_one_are_refused(authority: A
 
 def test_a_console_that_runs_for_long_renews_its_key(authority: Authority, clock: Clock) -> None:
     later = Clock(clock.now_s)
-    signer = ManifestSigner(authority, later)
+    signer = Signer(authority, later)
     first = msgspec.msgpack.decode(signer.sign(DIGEST), type=ManifestSignature)
     assert msgspec.msgpack.decode(signer.sign(DIGEST), type=ManifestSignature).certificate == first.certificate
     later.now_s += 200 * DAY_S
@@ -70,11 +70,11 @@ def test_a_console_that_runs_for_long_renews_its_key(authority: Authority, clock
 
 
 def by_another_fleet(authority: Authority, folder: Path) -> bytes:
-    return ManifestSigner(Authority.open(folder / "b", Keystore.files_only("b"), now=Clock()), Clock()).sign(DIGEST)
+    return Signer(Authority.open(folder / "b", Keystore.files_only("b"), now=Clock()), Clock()).sign(DIGEST)
 
 
 def by_another_key(authority: Authority, folder: Path) -> bytes:
-    real = msgspec.msgpack.decode(ManifestSigner(authority, Clock()).sign(DIGEST), type=ManifestSignature)
+    real = msgspec.msgpack.decode(Signer(authority, Clock()).sign(DIGEST), type=ManifestSignature)
     return sign_digest(DIGEST, Ed25519PrivateKey.generate(), real.certificate)
 
 
