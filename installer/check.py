@@ -1,7 +1,8 @@
 """The one check command: format, lint, types, layers, tests, in this order, stopping at the first that fails.
 
 Run by `python installer/bootstrap.py test` with the environment's Python; arguments go to pytest (`--slow`, `-k NAME`).
-pytest comes last and nothing is printed after it, so its closing line is the last line.
+Test files are shared out to as many processes as there are cores, four at most; `-n 0` runs them in one, as a debugger
+wants it. pytest comes last and nothing is printed after it, so its closing line is the last line.
 """
 
 from __future__ import annotations
@@ -18,18 +19,23 @@ from installer.children import run_child
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+MOST_PROCESSES = 4
+"""Each holds torch and models; the tests that start whole fleets gain nothing from more."""
+
 
 def steps(pytest_arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     """List the checks by name, each with its command."""
     python = sys.executable
     beside = Path(python).parent
     lint_imports = beside / ("lint-imports.exe" if os.name == "nt" else "lint-imports")
+    # By file: what the tests of a module share is made once.
+    processes = ["-n", str(min(os.cpu_count() or 1, MOST_PROCESSES)), "--dist", "loadfile"]
     return [
         ("format", [python, "-m", "ruff", "format", "--check", "."]),
         ("lint", [python, "-m", "ruff", "check", "."]),
         ("types", [python, "-m", "mypy"]),
         ("layers", [str(lint_imports)]),
-        ("tests", [python, "-m", "pytest", *pytest_arguments]),
+        ("tests", [python, "-m", "pytest", *processes, *pytest_arguments]),
     ]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from installer.check import check, steps
+from installer.check import MOST_PROCESSES, check, steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,4 +42,7 @@ def test_each_step_says_its_time_but_the_last_leaves_the_end_to_pytest(capsys: p
 def test_arguments_go_to_pytest_which_comes_last() -> None:
     todo = steps(["--slow", "-k", "name"])
     assert [name for name, _ in todo] == ["format", "lint", "types", "layers", "tests"]
-    assert todo[-1][1][1:] == ["-m", "pytest", "--slow", "-k", "name"]
+    command = todo[-1][1][1:]
+    assert command[:3] == ["-m", "pytest", "-n"]
+    assert 1 <= int(command[3]) <= MOST_PROCESSES
+    assert command[4:] == ["--dist", "loadfile", "--slow", "-k", "name"]
