@@ -118,14 +118,22 @@ def sentence(reason: Reason) -> str:
 def _ending(state: VolunteerState, starts_in_s: float | None) -> str:
     if state.offers or state.gives_back:
         return ""
-    codes = {reason.code for reason in state.reasons}
     if starts_in_s is None:
-        return "Starts when that is over." if state.reasons[0].code in WATCHES else ""
-    if ReasonCode.USER_INPUT not in codes:
+        return _open_ending(state.reasons[0])
+    if all(reason.code is not ReasonCode.USER_INPUT for reason in state.reasons):
         return f"Starts in about {duration(starts_in_s)}."
     if state.now_s - state.presence.input_s < ACTIVE_S:
         return f"Starts about {duration(starts_in_s)} after you leave."
     return f"Starts in about {duration(starts_in_s)} if you stay away."
+
+
+def _open_ending(main: Reason) -> str:
+    """Say when it starts, where nobody knows how long that takes."""
+    if main.code is ReasonCode.USER_INPUT:
+        return "Starts after you leave, once nothing else holds this PC."
+    if main.code in WATCHES:
+        return "Starts when that is over."
+    return "" if main.clears_s is None else "Starts once nothing else holds this PC."
 
 
 def duration(seconds: float) -> str:

@@ -66,8 +66,9 @@ def step(
         state = _obey(state, order, policy, now_s)
     if state.pause_until_s is not None and state.pause_until_s <= now_s:
         state = msgspec.structs.replace(state, pause_until_s=None)
-    needed_s = away_after_s(state, facts, policy, now_s)
-    presence = presences.observe(state.presence, facts, now_s, needed_s, policy)
+    presence = presences.observe(state.presence, facts, now_s, unattended=policy.unattended)
+    needed_s = _away_after_s(state, presence, policy, now_s)
+    presence = presences.leave(presence, now_s, needed_s)
     signals = judge_signals(state, facts, policy, now_s)
     state = msgspec.structs.replace(state, now_s=now_s, presence=presence, signals=signals)
     reasons = find_reasons(state, facts, policy, situation, needed_s)
@@ -77,12 +78,12 @@ def step(
     return msgspec.structs.replace(state, starts_s=_starts_s(state, policy))
 
 
-def away_after_s(state: VolunteerState, facts: Facts, policy: Policy, now_s: float) -> float:
+def _away_after_s(state: VolunteerState, presence: presences.Presence, policy: Policy, now_s: float) -> float:
     """Return how long nobody may touch the PC for its owner to count as away."""
     if now_s < state.quick_start_until_s and policy.contribute_now:
         return policy.settle_s
     usual_s = policy.idle_resume_s if state.phase is Phase.PAUSED else policy.idle_start_s
-    return min(usual_s, policy.idle_locked_s) if presences.is_resting(facts) else usual_s
+    return min(usual_s, policy.idle_locked_s) if presences.is_resting(presence) else usual_s
 
 
 def _wake(state: VolunteerState, policy: Policy, now_s: float) -> VolunteerState:

@@ -104,5 +104,5 @@ class PlayedPc:
         start_s = self.now_s
         while not wanted(self.state):
             assert self.now_s - start_s < within_s, f"still {self.state.phase}: {self.state.reasons}"
-            self.step(after_s=1.0)
+            self.step(after_s=2.0)
         return self.now_s - start_s

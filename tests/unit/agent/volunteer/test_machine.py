@@ -43,20 +43,20 @@ class TestComingAndGoing:
     def test_a_pc_at_rest_starts_after_the_start_up_delay_and_settling(self) -> None:
         pc = PlayedPc()
         assert pc.step().codes() == ["startup_delay"]
-        assert pc.until(available) == pytest.approx(130, abs=1)
+        assert pc.until(available) == pytest.approx(130, abs=2)
 
     def test_a_pc_in_use_starts_after_the_owner_has_been_away_for_the_whole_time(self) -> None:
         pc = PlayedPc(idle_s=0)
         pc.live(1000, every_s=2)
         pc.touch()
-        assert pc.until(available) == pytest.approx(310, abs=1)
+        assert pc.until(available) == pytest.approx(310, abs=2)
 
     def test_one_input_stops_the_computing_in_the_same_step_and_gives_the_memory_back_later(self) -> None:
         pc = serving_pc()
         state = pc.touch()
         assert (state.phase, state.may_submit, state.offers) == (Phase.PAUSED, False, False)
         assert state.releases_s == pc.now_s + 5
-        assert pc.until(lambda state: state.gives_back) == 5
+        assert pc.until(lambda state: state.gives_back) == pytest.approx(5, abs=2)
         assert pc.stage("ending").phase is Phase.RELEASING
         assert pc.stage("none").phase is Phase.HELD
 
@@ -84,21 +84,30 @@ class TestComingAndGoing:
         pc.see(fullscreen=True)
         assert pc.state.phase is Phase.PAUSED
         pc.see(fullscreen=False)
-        assert pc.until(lambda state: state.phase is Phase.SERVING) == pytest.approx(20, abs=1)
+        assert pc.until(lambda state: state.phase is Phase.SERVING) == pytest.approx(20, abs=2)
 
     def test_after_a_pause_with_the_memory_kept_a_shorter_absence_is_enough(self) -> None:
         pc = serving_pc(Policy(release_after_s=300))
         pc.touch()
-        assert pc.until(lambda state: state.phase is Phase.SERVING) == pytest.approx(130, abs=1)
+        assert pc.until(lambda state: state.phase is Phase.SERVING) == pytest.approx(130, abs=2)
 
     def test_a_locked_pc_starts_sooner_and_unlocking_is_presence(self) -> None:
         pc = PlayedPc(idle_s=0)
         pc.live(200)
         pc.touch()
         pc.see(locked=True)
-        assert pc.until(available) == pytest.approx(40, abs=1)
+        assert pc.until(available) == pytest.approx(40, abs=2)
         pc.serve()
         assert pc.see(locked=False).codes() == ["user_input"]
+
+    @pytest.mark.parametrize("probe", ["locked", "displays_off"])
+    def test_a_probe_that_says_dark_for_ever_shortens_nothing_while_somebody_types(self, probe: str) -> None:
+        pc = PlayedPc(idle_s=0)
+        pc.seen[probe] = True
+        pc.live(200)
+        for _ in range(10):
+            pc.touch()
+            assert not pc.live(60).offers
 
     def test_an_unload_by_the_console_is_no_yield(self) -> None:
         pc = serving_pc()
@@ -134,7 +143,7 @@ class TestPresence:
         presence = Presence(input_s=0.0, since_s=None)
         for tenth in range(1, 20):  # a source whose last input creeps towards the present
             facts = make_facts(at_s=100.0, idle_s=100.0 - tenth / 10)
-            presence = observe(presence, facts, 100.0, 300.0, Policy())
+            presence = observe(presence, facts, 100.0)
         assert presence.since_s == 100.0
 
     def test_jitter_keeps_a_pc_from_ever_starting(self) -> None:
@@ -243,14 +252,14 @@ class TestOrders:
         state = pc.step(Pause(pc.now_s + 3600))
         assert (state.phase, state.pause_until_s) == (Phase.RELEASING, pc.now_s + 3600)
         pc.stage("none")
-        assert pc.until(available) == pytest.approx(3610, abs=1)
+        assert pc.until(available) == pytest.approx(3610, abs=2)
 
     def test_a_pause_until_resume_does_not_end_by_itself_and_a_resume_ends_it(self) -> None:
         pc = PlayedPc()
         pc.step(Pause(None))
         assert pc.live(10_000, every_s=9).codes() == ["paused_by_user"]
         pc.step(Resume())
-        assert pc.until(available) == pytest.approx(10, abs=1)
+        assert pc.until(available) == pytest.approx(10, abs=2)
 
     def test_a_resume_does_not_undo_the_administrators_pause_nor_the_other_way_round(self) -> None:
         pc = PlayedPc(Policy(paused=True))
@@ -270,7 +279,7 @@ class TestOrders:
         pc = serving_pc()
         assert pc.step(Release()).phase is Phase.RELEASING
         pc.stage("none")
-        assert pc.until(available) == pytest.approx(310, abs=1)
+        assert pc.until(available) == pytest.approx(310, abs=2)
 
     def test_contribute_now_skips_the_wait_once_but_never_serves_a_moving_mouse(self) -> None:
         pc = PlayedPc(idle_s=0)
@@ -278,7 +287,7 @@ class TestOrders:
         for _ in range(10):
             pc.live(5)
             assert not pc.touch().offers
-        assert pc.until(available) == pytest.approx(20, abs=1)
+        assert pc.until(available) == pytest.approx(20, abs=2)
         pc.touch()
         pc.live(100)
         assert pc.until(available) == pytest.approx(210, abs=2)
@@ -286,7 +295,7 @@ class TestOrders:
     def test_contribute_now_does_nothing_where_the_policy_forbids_it(self) -> None:
         pc = PlayedPc(Policy(contribute_now=False), idle_s=0)
         pc.step(ContributeNow())
-        assert pc.until(available) == pytest.approx(310, abs=1)
+        assert pc.until(available) == pytest.approx(310, abs=2)
 
 
 class TestTime:
@@ -295,7 +304,7 @@ class TestTime:
         pc = serving_pc()
         assert pc.step(after_s=gap_s).codes() == ["user_input", "startup_delay"]
         pc.stage("none")
-        assert pc.until(available) == pytest.approx(310, abs=1)
+        assert pc.until(available) == pytest.approx(310, abs=2)
 
     def test_a_sleep_that_the_steady_clock_missed_counts_too(self) -> None:
         pc = serving_pc()
@@ -315,7 +324,7 @@ class TestTime:
         pc.step(Pause(pc.now_s + 3600))
         pc.live(600)
         pc.unix_s += jump_s
-        assert pc.until(available) == pytest.approx(3010, abs=1)
+        assert pc.until(available) == pytest.approx(3010, abs=2)
 
     def test_a_clock_that_goes_backwards_stands_still(self) -> None:
         pc = serving_pc()
@@ -380,7 +389,7 @@ class TestFlapping:
         for _ in range(3):
             assert pc.step(StageFault("memory did not come back")).phase is Phase.FAULT
             waits_s.append(pc.until(available))
-        assert waits_s == [pytest.approx(wait_s, abs=1) for wait_s in (70, 130, 310)]
+        assert waits_s == [pytest.approx(wait_s, abs=2) for wait_s in (70, 130, 310)]
 
 
 class TestSituation:

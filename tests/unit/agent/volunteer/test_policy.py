@@ -47,7 +47,7 @@ WISHES = st.fixed_dictionaries({name: st.none() | values(name, row) for name, ro
 def is_as_tight(row: Row, value: Any, than: Any) -> bool:
     """Whether `value` allows nothing that `than` does not."""
     if row.kind == "schedule":
-        return intersect(value, than) == value
+        return bool(intersect(value, than) == value)
     grows = row.tightest in (Tightest.EITHER, Tightest.LARGEST, Tightest.JOINED)
     return bool(value >= than if grows else value <= than)
 
