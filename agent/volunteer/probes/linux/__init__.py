@@ -1,0 +1,1 @@
+"""Sources on Linux: D-Bus services, X11, Wayland, sysfs, procfs."""

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+if sys.platform != "linux":
+    pytest.skip("logind is on Linux", allow_module_level=True)
+
+from agent.volunteer.probes.base import Absent, SystemEvent, Unreadable
+from agent.volunteer.probes.linux.system import (
+    LOGIND,
+    NETWORK,
+    PROFILES,
+    LogindIdle,
+    LogindSession,
+    LogindWatch,
+    MeteredNetwork,
+    PowerProfile,
+    session_event,
+)  # fmt: skip
+from agent.volunteer.probes.worker import WatchThread
+from tests.support.desktop_bus import FakeService, MakeService, Refusal, private_bus, services
+
+SESSION = "/org/freedesktop/login1/session/_32"
+USER = "/org/freedesktop/login1/user/_1000"
+PROPERTIES = "org.freedesktop.login1.Session"
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with private_bus(tmp_path_factory.mktemp("bus")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def make(bus: dict[str, str]) -> Iterator[MakeService]:
+    with services(bus) as made:
+        yield made
+
+
+@pytest.fixture
+def logind(make: MakeService) -> FakeService:
+    service = make(LOGIND.service)
+    service.methods[LOGIND.interface, "GetUser"] = ("o", (USER,))
+    service.properties[USER, "org.freedesktop.login1.User"] = {"Display": ("(so)", ("2", SESSION))}
+    service.properties[SESSION, PROPERTIES] = {
+        "LockedHint": ("b", False),
+        "Remote": ("b", False),
+        "Active": ("b", True),
+        "IdleHint": ("b", True),
+        "IdleSinceHintMonotonic": ("t", 40_000_000),
+    }
+    return service
+
+
+def told(source: LogindSession | LogindIdle | MeteredNetwork | PowerProfile) -> Any:
+    try:
+        return source.read()
+    finally:
+        source.finish()
+
+
+def change(service: FakeService, **values: tuple[str, Any]) -> None:
+    service.properties[SESSION, PROPERTIES].update(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "environment", "seen"),
+    [
+        ({}, {}, (False, False, False)),
+        ({"LockedHint": ("b", True)}, {}, (True, False, False)),
+        ({"Remote": ("b", True)}, {}, (False, True, False)),
+        ({"Active": ("b", False)}, {}, (False, False, True)),
+        ({}, {"XRDP_SESSION": "1"}, (False, True, False)),
+    ],
+)
+def test_logind_tells_lock_remote_and_switching(
+    bus: dict[str, str],
+    logind: FakeService,
+    values: dict[str, Any],
+    environment: dict[str, str],
+    seen: tuple[bool, bool, bool],
+) -> None:
+    change(logind, **values)
+    found = told(LogindSession({**bus, **environment}))
+    assert (found["locked"], found["remote_session"], found["session_switched"]) == seen
+
+
+def test_a_session_that_ends_is_looked_for_again(bus: dict[str, str], logind: FakeService) -> None:
+    source = LogindSession(bus)
+    source.read()
+    other = SESSION.replace("_32", "_33")
+    logind.properties[other, PROPERTIES] = {**logind.properties.pop((SESSION, PROPERTIES)), "Active": ("b", False)}
+    logind.properties[USER, "org.freedesktop.login1.User"] = {"Display": ("(so)", ("3", other))}
+    with pytest.raises(Absent):
+        source.read()
+    assert told(source)["session_switched"] is True
+
+
+def test_a_program_outside_every_session_uses_the_one_it_was_started_in(
+    bus: dict[str, str], logind: FakeService
+) -> None:
+    logind.properties[USER, "org.freedesktop.login1.User"] = {"Display": ("(so)", ("", "/"))}
+    logind.methods[LOGIND.interface, "GetSession"] = lambda name: ("o", (SESSION if name == "2" else "/other",))
+    assert told(LogindSession({**bus, "XDG_SESSION_ID": "2"}))["locked"] is False
+    with pytest.raises(Absent, match="no session"):
+        told(LogindSession(bus))
+    logind.methods[LOGIND.interface, "GetSession"] = Refusal("org.freedesktop.login1.NoSuchSession")
+    with pytest.raises(Absent):
+        told(LogindSession({**bus, "XDG_SESSION_ID": "2"}))
+
+
+def test_a_wrong_type_is_unreadable(bus: dict[str, str], logind: FakeService) -> None:
+    change(logind, LockedHint=("s", "yes"))
+    with pytest.raises(Unreadable, match="'yes'"):
+        told(LogindSession(bus))
+
+
+def test_the_idle_hint_counts_from_when_it_was_set(bus: dict[str, str], logind: FakeService) -> None:
+    assert told(LogindIdle(bus, lambda: 100_000_000)) == {"idle_s": 60.0}
+    change(logind, IdleHint=("b", False))
+    assert told(LogindIdle(bus, lambda: 100_000_000)) == {"idle_s": 0.0}
+
+
+@pytest.mark.parametrize("since_us", [0, 200_000_000, (1 << 64) - 1])
+def test_an_idle_hint_of_no_time_or_of_the_future_is_unreadable(
+    bus: dict[str, str], logind: FakeService, since_us: int
+) -> None:
+    change(logind, IdleSinceHintMonotonic=("t", since_us))
+    with pytest.raises(Unreadable):
+        told(LogindIdle(bus, lambda: 100_000_000))
+
+
+@pytest.mark.parametrize(
+    ("member", "arguments", "event"),
+    [
+        ("PrepareForSleep", (True,), "suspending"),
+        ("PrepareForSleep", (False,), "resumed"),
+        ("PrepareForShutdown", (True,), "shutting_down"),
+        ("PrepareForShutdown", (False,), None),
+        ("Lock", (), "locked"),
+        ("Unlock", (), "unlocked"),
+        ("PropertiesChanged", (PROPERTIES, {"LockedHint": ("b", True)}, []), "locked"),
+        ("PropertiesChanged", (PROPERTIES, {"LockedHint": ("b", False)}, []), "unlocked"),
+        ("PropertiesChanged", (PROPERTIES, {"Active": ("b", False)}, []), "session"),
+        ("PropertiesChanged", (PROPERTIES, {"IdleHint": ("b", False)}, []), "input"),
+        ("PropertiesChanged", (PROPERTIES, {"IdleHint": ("b", True)}, []), None),
+        ("PropertiesChanged", (PROPERTIES,), None),
+        ("Other", (True,), None),
+    ],
+)
+def test_signals_have_a_meaning(member: str, arguments: tuple[Any, ...], event: str | None) -> None:
+    assert session_event(member, arguments) == event
+
+
+@pytest.mark.parametrize("has_session", [True, False])
+def test_sleep_and_unlocking_are_pushed(bus: dict[str, str], logind: FakeService, has_session: bool) -> None:
+    if not has_session:
+        logind.methods[LOGIND.interface, "GetUser"] = Refusal("org.freedesktop.login1.NoSuchUser")
+    heard: list[SystemEvent] = []
+    came = threading.Semaphore(0)
+
+    def take(event: SystemEvent) -> None:
+        heard.append(event)
+        came.release()
+
+    thread = WatchThread(LogindWatch(bus), take)
+    thread.start()
+    wanted: list[SystemEvent] = ["unlocked"] if has_session else []
+    # The bus takes the rules one after the other: until the last one holds, a signal may pass unheard.
+    while not came.acquire(timeout=0.01):
+        logind.emit(LOGIND.path, LOGIND.interface, "PrepareForSleep", "b", (True,))
+    if has_session:
+        while "unlocked" not in heard:
+            logind.emit(SESSION, PROPERTIES, "Unlock")
+            came.acquire(timeout=0.01)
+    thread.stop()
+    assert thread.join(5)
+    assert heard[0] == "suspending"
+    assert set(heard) == {"suspending", *wanted}
+
+
+@pytest.mark.parametrize(("value", "metered"), [(1, True), (2, False), (3, True), (4, False)])
+def test_network_manager_tells_what_bytes_cost(
+    bus: dict[str, str], make: MakeService, value: int, metered: bool
+) -> None:
+    make(NETWORK.service).properties[NETWORK.path, NETWORK.interface] = {"Metered": ("u", value)}
+    assert told(MeteredNetwork(bus)) == {"metered": metered}
+
+
+def test_a_network_nobody_knows_the_price_of_is_unknown(bus: dict[str, str], make: MakeService) -> None:
+    service = make(NETWORK.service)
+    service.properties[NETWORK.path, NETWORK.interface] = {"Metered": ("u", 0)}
+    with pytest.raises(Unreadable):
+        told(MeteredNetwork(bus))
+    service.properties[NETWORK.path, NETWORK.interface] = {"Metered": ("u", 77)}
+    with pytest.raises(Unreadable):
+        told(MeteredNetwork(bus))
+
+
+@pytest.mark.parametrize("place", PROFILES, ids=lambda place: place.service)
+def test_the_power_profile_has_two_names(bus: dict[str, str], make: MakeService, place: Any) -> None:
+    service = make(place.service)
+    service.properties[place.path, place.interface] = {"ActiveProfile": ("s", "power-saver")}
+    assert told(PowerProfile(bus)) == {"power_saver": True}
+    service.properties[place.path, place.interface] = {"ActiveProfile": ("s", "balanced")}
+    assert told(PowerProfile(bus)) == {"power_saver": False}
+
+
+def test_no_service_is_absent(bus: dict[str, str]) -> None:
+    for source in (LogindSession(bus), MeteredNetwork(bus), PowerProfile(bus)):
+        with pytest.raises(Absent):
+            told(source)
