@@ -1,0 +1,140 @@
+"""Windows' performance counters: what each program asks of each GPU engine, and the memory it holds there.
+
+Counter paths in English whatever the language of Windows; structures: pdh.h of the Windows SDK. Instance names are
+`pid_N_luid_0xH_0xL_phys_N` and, for engines, `..._eng_N_engtype_NAME`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from agent.volunteer.probes.base import Absent, Seen, Unreadable
+from agent.volunteer.probes.load import own_pids
+
+ENGINES: Final = r"\GPU Engine(*)\Utilization Percentage"
+SHARED: Final = r"\GPU Process Memory(*)\Shared Usage"
+DEDICATED: Final = r"\GPU Process Memory(*)\Dedicated Usage"
+MAX_BYTES: Final = 16 << 20
+_MORE_DATA, _NO_DATA = 0x800007D2, 0x800007D5
+_MISSING = frozenset({0xC0000BB8, 0xC0000BB9, 0x800007D0, 0x800007D1})
+"""No such object, no such counter, no such machine, no such instance: this Windows or its driver counts no GPU."""
+_DOUBLE = 0x200 | 0x8000  # PDH_FMT_DOUBLE | PDH_FMT_NOCAP100
+
+
+class Counters(Protocol):
+    """One wildcard counter."""
+
+    def read(self) -> dict[str, float]:
+        """Return the value of every instance. Raises Absent or Unreadable."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def pid_of(instance: str) -> int | None:
+    """Return the process an instance belongs to."""
+    found = re.match(r"pid_(\d+)_", instance)
+    return int(found.group(1)) if found else None
+
+
+def adapter_of(instance: str) -> str:
+    """Return the locally unique id of the adapter: 16 hexadecimal digits, high part first; empty if there is none."""
+    found = re.search(r"luid_0x([0-9a-fA-F]{1,8})_0x([0-9a-fA-F]{1,8})_", instance)
+    return f"{int(found.group(1), 16):08x}{int(found.group(2), 16):08x}" if found else ""
+
+
+def busiest_percent(engines: Mapping[str, float], own: frozenset[int]) -> float:
+    """Return the busiest engine's percentage that others use, 0-100."""
+    shares = dict[str, float]()
+    for instance, percent in engines.items():
+        if pid_of(instance) not in own and percent > 0:
+            engine = instance.partition("_luid_")[2]
+            shares[engine] = shares.get(engine, 0.0) + percent
+    return min(100.0, max(shares.values(), default=0.0))
+
+
+class GpuEngines:
+    """The busiest engine's share that others use; a rate, so the first read says nothing."""
+
+    def __init__(self, make: Callable[[], Counters], own: Callable[[], frozenset[int]] = own_pids) -> None:
+        self._make = make
+        self._own = own
+        self._counters: Counters | None = None
+
+    def read(self) -> Seen:
+        if self._counters is None:
+            self._counters = self._make()
+            self._counters.read()
+            raise Unreadable("two reads are needed")
+        return {"other_gpu_percent": busiest_percent(self._counters.read(), self._own())}
+
+    def close(self) -> None:
+        """A read never waits."""
+
+    def finish(self) -> None:
+        if self._counters is not None:
+            self._counters.close()
+
+
+class _Value(ctypes.Structure):
+    _fields_ = (("status", ctypes.c_uint32), ("value", ctypes.c_double))
+
+
+class _Item(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_wchar_p), ("value", _Value))
+
+
+if sys.platform == "win32":
+
+    class PdhCounters:
+        """A counter of the performance data helper."""
+
+        def __init__(self, path: str) -> None:
+            """Open it. Raises Absent or Unreadable."""
+            self._pdh = ctypes.WinDLL("pdh")
+            for name in (
+                "PdhOpenQueryW",
+                "PdhAddEnglishCounterW",
+                "PdhCollectQueryData",
+                "PdhGetFormattedCounterArrayW",
+            ):
+                getattr(self._pdh, name).restype = ctypes.c_uint32
+            self._query, self._counter = ctypes.c_void_p(), ctypes.c_void_p()
+            _check(self._pdh.PdhOpenQueryW(None, ctypes.c_void_p(0), ctypes.byref(self._query)))
+            try:
+                add = self._pdh.PdhAddEnglishCounterW
+                _check(add(self._query, ctypes.c_wchar_p(path), ctypes.c_void_p(0), ctypes.byref(self._counter)))
+            except BaseException:
+                self.close()
+                raise
+
+        def read(self) -> dict[str, float]:
+            """Return every instance that has a value now; instances come and go with programs."""
+            if self._pdh.PdhCollectQueryData(self._query) == _NO_DATA:
+                return {}
+            size, count = ctypes.c_uint32(0), ctypes.c_uint32(0)
+            get = self._pdh.PdhGetFormattedCounterArrayW
+            result = get(self._counter, _DOUBLE, ctypes.byref(size), ctypes.byref(count), None)
+            if result not in (0, _MORE_DATA) or not 0 < size.value <= MAX_BYTES:
+                return {}
+            buffer = ctypes.create_string_buffer(size.value)
+            result = get(self._counter, _DOUBLE, ctypes.byref(size), ctypes.byref(count), buffer)
+            if result:
+                return {}  # an instance came between the two calls, or it is the first sample of a rate
+            items = (_Item * count.value).from_buffer(buffer)
+            return {str(item.name): float(item.value.value) for item in items if item.value.status in (0, 1)}
+
+        def close(self) -> None:
+            if self._query.value:
+                self._pdh.PdhCloseQuery(self._query)
+                self._query = ctypes.c_void_p()
+
+    def _check(result: int) -> None:
+        if result in _MISSING:
+            raise Absent("Windows counts no GPU")
+        if result:
+            raise Unreadable(f"the performance counters answered {result:#x}")
