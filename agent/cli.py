@@ -103,6 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     examining.add_argument("--json", action="store_true", help="print one JSON object")
     # What goes wrong is in its findings already.
     examining.set_defaults(command=_doctor, log_shown=logging.ERROR)
+
+    seeing = commands.add_parser("probes", parents=[common], help="show what the agent sees of this PC, live")
+    seeing.add_argument("--json", action="store_true", help="print one JSON object, once")
+    seeing.set_defaults(command=_probes)
     return parser
 
 
@@ -250,6 +254,12 @@ def _doctor(options: argparse.Namespace) -> int:
     else:
         print("\n".join(as_lines(findings)))
     return exit_code(findings)
+
+
+def _probes(options: argparse.Namespace) -> int:
+    from agent.cli_probes import show_probes
+
+    return show_probes(options)
 
 
 def _is_running(state: AgentState) -> bool:
