@@ -146,7 +146,8 @@ class Bus:
                 self._connection = DBusConnection(self._socket)
             except OSError as error:
                 self.drop()
-                raise Unreadable(f"the {self.name.lower()} bus cannot be reached ({error})") from None
+                said = f"the {self.name.lower()} bus cannot be reached ({error.strerror or error})"
+                raise (Absent if isinstance(error, FileNotFoundError) else Unreadable)(said) from None
             except Exception:
                 self.drop()
                 raise

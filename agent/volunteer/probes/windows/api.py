@@ -83,6 +83,20 @@ class _Power(ctypes.Structure):
     )
 
 
+class _MemoryStatus(ctypes.Structure):
+    _fields_ = (
+        ("dwLength", ctypes.c_uint32),
+        ("dwMemoryLoad", ctypes.c_uint32),
+        ("ullTotalPhys", ctypes.c_uint64),
+        ("ullAvailPhys", ctypes.c_uint64),
+        ("ullTotalPageFile", ctypes.c_uint64),
+        ("ullAvailPageFile", ctypes.c_uint64),
+        ("ullTotalVirtual", ctypes.c_uint64),
+        ("ullAvailVirtual", ctypes.c_uint64),
+        ("ullAvailExtendedVirtual", ctypes.c_uint64),
+    )
+
+
 class _InfoEx(ctypes.Structure):
     """The head of WTSINFOEXW at level 1: what follows is names and times, which nobody needs."""
 
@@ -175,6 +189,13 @@ if sys.platform == "win32":
             ):
                 raise Unreadable("the low-memory notification failed")
             return bool(low.value)
+
+        def commit_free_bytes(self) -> int:
+            """Return what can still be promised to this process: the commit limit less what is committed."""
+            status = _MemoryStatus(dwLength=ctypes.sizeof(_MemoryStatus))
+            if not self._kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+                raise Unreadable("GlobalMemoryStatusEx failed")
+            return int(status.ullAvailPageFile)
 
         def unbiased_s(self) -> float:
             time_100ns = ctypes.c_uint64()

@@ -57,6 +57,16 @@ def busiest_percent(engines: Mapping[str, float], own: frozenset[int]) -> float:
     return min(100.0, max(shares.values(), default=0.0))
 
 
+def memory_by_process(instances: Mapping[str, float], adapter: str) -> dict[int, int]:
+    """Return the bytes each process holds on one adapter."""
+    found = dict[int, int]()
+    for instance, size in instances.items():
+        pid = pid_of(instance)
+        if pid is not None and adapter_of(instance) == adapter and size > 0:
+            found[pid] = found.get(pid, 0) + int(size)
+    return found
+
+
 class GpuEngines:
     """The busiest engine's share that others use; a rate, so the first read says nothing."""
 

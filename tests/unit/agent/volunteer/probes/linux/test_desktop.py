@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,11 +96,27 @@ def test_a_shell_that_went_away_is_unknown_until_it_is_back(bus: dict[str, str],
     assert read(source) == {"idle_s": 2.0}
 
 
-def test_no_bus_at_all_is_absent_and_a_dead_one_unreadable() -> None:
+def test_no_bus_at_all_is_absent_and_a_dead_one_unreadable(tmp_path: Path) -> None:
     with pytest.raises(Absent, match="no session bus"):
         MutterIdle({}).read()
+    address = f"unix:path={tmp_path / 'bus'}"
+    with pytest.raises(Absent, match="cannot be reached"):
+        MutterIdle({"DBUS_SESSION_BUS_ADDRESS": address}).read()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left_behind:
+        left_behind.bind(str(tmp_path / "bus"))
     with pytest.raises(Unreadable, match="cannot be reached"):
-        MutterIdle({"DBUS_SESSION_BUS_ADDRESS": "unix:path=/nonexistent/bus"}).read()
+        MutterIdle({"DBUS_SESSION_BUS_ADDRESS": address}).read()
+
+
+def test_a_bus_that_accepts_and_says_nothing_is_given_up(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(str(tmp_path / "bus"))
+        silent.listen()
+        source = MutterIdle({})
+        address = {"DBUS_SESSION_BUS_ADDRESS": f"unix:path={tmp_path / 'bus'}"}
+        source._bus = dbus.Bus("SESSION", address, timeout_s=0.02)
+        with pytest.raises(Unreadable, match="cannot be reached"):
+            source.read()
 
 
 def test_the_users_bus_is_found_without_its_address(bus: dict[str, str], mutter: FakeService) -> None:
