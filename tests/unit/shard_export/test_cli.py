@@ -69,7 +69,7 @@ def test_help_and_verify_do_not_load_torch(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_a_build_that_is_ended_leaves_no_library(tmp_path: Path, sent: signal.Signals, status: int) -> None:
-    source = make_checkpoint(tmp_path / "model", num_hidden_layers=24)
+    source = make_checkpoint(tmp_path / "model", num_hidden_layers=8)
     command = [sys.executable, "-m", "shard_export", "build", str(source), str(tmp_path / "out"), "--json-events"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -81,5 +81,5 @@ def test_a_build_that_is_ended_leaves_no_library(tmp_path: Path, sent: signal.Si
     assert not (tmp_path / "out").exists()
     assert work_folder_of(tmp_path / "out").exists()  # what is finished is kept
     assert main(["build", str(source), str(tmp_path / "out"), "--json-events"]) == 0
-    assert load_manifest(tmp_path / "out").layer_count == 24
+    assert load_manifest(tmp_path / "out").layer_count == 8
     assert not work_folder_of(tmp_path / "out").exists()
