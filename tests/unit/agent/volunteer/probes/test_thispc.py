@@ -41,3 +41,19 @@ def test_the_command_prints_json_once(tmp_path: Path, capsys: pytest.CaptureFixt
     assert printed["facts"]["memory"][0]["total_bytes"] > 0
     told = [row for row in printed["probes"] if row["fact"] == "memory"]
     assert told[0]["problem"] == ""
+
+
+def test_on_a_terminal_the_command_goes_on_until_it_is_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("agent.cli_probes.time.sleep", sleep)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["probes", "--data", str(tmp_path)]) == 0
+    assert "first sign" in capsys.readouterr().out
