@@ -11,6 +11,7 @@ from agent.volunteer.facts import Power, Reading
 from agent.volunteer.probes.base import Absent, FactName, Probe, Seen, SystemEvent, Unreadable
 from agent.volunteer.probes.board import ProbeBoard
 from agent.volunteer.probes.load import ExclusiveApps
+from tests.support.hand_clock import HandClock
 
 
 class Table:
@@ -31,19 +32,10 @@ class Table:
         pass
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-        self.slept_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 class Round:
     """A board of tables and a clock; counts the samples so that a test can wait for all of them."""
 
-    def __init__(self, probes: list[Probe], clock: Clock, **more: Any) -> None:
+    def __init__(self, probes: list[Probe], clock: HandClock, **more: Any) -> None:
         self.inputs: list[str] = []
         self.events: list[SystemEvent] = []
         self.clock = clock
@@ -81,7 +73,7 @@ def rounds(*probes: tuple[str, Table, FactName], last_resort: str = "", **more: 
     made = [
         Probe(name, table, (fact,), interval_s=3600.0, last_resort=name == last_resort) for name, table, fact in probes
     ]
-    run = Round(made, Clock(), **more)
+    run = Round(made, HandClock(), **more)
     run.board.start()
     try:
         run.wait()
@@ -232,7 +224,7 @@ def test_a_push_tells_of_input_and_a_change_of_session_reads_everything_anew() -
 def test_the_board_passes_on_which_programs_to_look_for() -> None:
     apps = ExclusiveApps(lambda: ["OBS.exe", "bash"])
     made = [Probe("programs", apps, ("exclusive",), interval_s=3600.0)]
-    run = Round(made, Clock(), apps=apps)
+    run = Round(made, HandClock(), apps=apps)
     run.board.start()
     try:
         run.wait()
@@ -266,7 +258,7 @@ def test_every_fact_can_be_told() -> None:
 @pytest.mark.parametrize("close", [True, False])
 def test_serving_makes_presence_probes_read_closely(close: bool) -> None:
     probe = Probe("x11", Table({"idle_s": 4.0}), ("idle_s",), interval_s=3600.0, close_interval_s=0.01)
-    run = Round([probe], Clock())
+    run = Round([probe], HandClock())
     run.board.start()
     try:
         run.wait()

@@ -7,6 +7,7 @@ import pytest
 
 from agent.volunteer.probes.base import Absent, Probe, Seen, SystemEvent, Unreadable
 from agent.volunteer.probes.worker import KEEP_LATE_S, Sample, WatchThread, Worker
+from tests.support.hand_clock import HandClock
 
 Answer = Seen | Exception
 
@@ -39,17 +40,9 @@ class ScriptedSource:
         self.finished = True
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
@@ -60,7 +53,7 @@ def source() -> ScriptedSource:
 class Run:
     """A worker whose reads begin when the test says so, and whose samples the test waits for."""
 
-    def __init__(self, source: ScriptedSource, clock: Clock) -> None:
+    def __init__(self, source: ScriptedSource, clock: HandClock) -> None:
         self.source = source
         self.samples: list[Sample] = []
         self._came = threading.Semaphore(0)
@@ -84,7 +77,7 @@ class Run:
 
 
 @pytest.fixture
-def run(source: ScriptedSource, clock: Clock) -> Iterator[Run]:
+def run(source: ScriptedSource, clock: HandClock) -> Iterator[Run]:
     run = Run(source, clock)
     yield run
     run.worker.stop()
@@ -98,7 +91,7 @@ def test_before_the_first_answer_nothing_is_known(run: Run) -> None:
     assert run.worker.look().seen == {}
 
 
-def test_an_answer_is_kept_with_the_moment_it_was_asked_for(run: Run, clock: Clock) -> None:
+def test_an_answer_is_kept_with_the_moment_it_was_asked_for(run: Run, clock: HandClock) -> None:
     sample = run.answer({"idle_s": 7.0})
     clock.now_s += 2
     assert (sample.at_s, sample.seen, sample.problem) == (1000.0, {"idle_s": 7.0}, "")
@@ -116,7 +109,7 @@ def test_a_failure_makes_the_facts_unknown_at_once(run: Run, failure: Exception,
     assert (sample.seen, sample.problem, sample.absent) == ({}, problem, absent)
 
 
-def test_a_source_that_hangs_ages_and_is_unknown_in_the_end(run: Run, clock: Clock) -> None:
+def test_a_source_that_hangs_ages_and_is_unknown_in_the_end(run: Run, clock: HandClock) -> None:
     run.answer({"idle_s": 7.0})
     run.again()
     clock.now_s += 0.4
@@ -128,12 +121,12 @@ def test_a_source_that_hangs_ages_and_is_unknown_in_the_end(run: Run, clock: Clo
     assert run.worker.look().seen == {}
 
 
-def test_a_source_that_hangs_from_the_start_is_unknown(run: Run, clock: Clock) -> None:
+def test_a_source_that_hangs_from_the_start_is_unknown(run: Run, clock: HandClock) -> None:
     clock.now_s += 3
     assert (run.worker.look().seen, run.worker.look().problem) == ({}, "no answer for 3.0 s")
 
 
-def test_an_answer_after_the_deadline_is_dropped_and_the_next_in_time_counts(run: Run, clock: Clock) -> None:
+def test_an_answer_after_the_deadline_is_dropped_and_the_next_in_time_counts(run: Run, clock: HandClock) -> None:
     run.answer({"idle_s": 7.0})
     run.again()
     clock.now_s += 0.7
@@ -145,7 +138,7 @@ def test_an_answer_after_the_deadline_is_dropped_and_the_next_in_time_counts(run
     assert run.answer({"idle_s": 1.0}).seen == {"idle_s": 1.0}
 
 
-def test_a_source_that_hangs_costs_one_thread_however_often_it_is_hurried(run: Run, clock: Clock) -> None:
+def test_a_source_that_hangs_costs_one_thread_however_often_it_is_hurried(run: Run, clock: HandClock) -> None:
     before = threading.active_count()
     for _ in range(50):
         run.worker.hurry()
@@ -155,7 +148,7 @@ def test_a_source_that_hangs_costs_one_thread_however_often_it_is_hurried(run: R
     run.source.give({"idle_s": 1.0})
 
 
-def test_closing_leaves_a_hanging_source_behind(source: ScriptedSource, clock: Clock) -> None:
+def test_closing_leaves_a_hanging_source_behind(source: ScriptedSource, clock: HandClock) -> None:
     run = Run(source, clock)
     run.worker.stop()
     assert not run.worker.join(0.05)

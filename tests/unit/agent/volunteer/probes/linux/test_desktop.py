@@ -3,7 +3,6 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,7 @@ from agent.volunteer.probes.linux.desktop import (
     SaverLock,
 )  # fmt: skip
 from agent.volunteer.probes.worker import WatchThread
-from tests.support.desktop_bus import HANG, FakeService, MakeService, Refusal, private_bus, services
-
-
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    with private_bus(tmp_path_factory.mktemp("bus")) as environment:
-        yield environment
-
-
-@pytest.fixture
-def make(bus: dict[str, str]) -> Iterator[MakeService]:
-    with services(bus) as made:
-        yield made
+from tests.support.desktop_bus import HANG, FakeService, MakeService, Refusal
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,23 +22,11 @@ from agent.volunteer.probes.linux.system import (
     session_event,
 )  # fmt: skip
 from agent.volunteer.probes.worker import WatchThread
-from tests.support.desktop_bus import FakeService, MakeService, Refusal, private_bus, services
+from tests.support.desktop_bus import FakeService, MakeService, Refusal
 
 SESSION = "/org/freedesktop/login1/session/_32"
 USER = "/org/freedesktop/login1/user/_1000"
 PROPERTIES = "org.freedesktop.login1.Session"
-
-
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    with private_bus(tmp_path_factory.mktemp("bus")) as environment:
-        yield environment
-
-
-@pytest.fixture
-def make(bus: dict[str, str]) -> Iterator[MakeService]:
-    with services(bus) as made:
-        yield made
 
 
 @pytest.fixture

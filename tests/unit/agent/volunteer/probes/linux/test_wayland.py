@@ -14,18 +14,11 @@ if sys.platform != "linux":
 from agent.volunteer.probes.base import Absent, SystemEvent, Unreadable
 from agent.volunteer.probes.linux.wayland import WaylandIdle
 from agent.volunteer.probes.worker import WatchThread
+from tests.support.hand_clock import HandClock
 from tests.support.screens import Compositor
 
 IDLED, RESUMED = 0, 1
 MakeCompositor = Callable[..., Compositor]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -45,7 +38,7 @@ class Listening:
     """The watch in its thread; `until` waits for the source to say something."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self.clock = Clock()
+        self.clock = HandClock()
         self.source = WaylandIdle(environment, self.clock)
         self.came = threading.Semaphore(0)
         self._thread = WatchThread(self.source, self._take)
