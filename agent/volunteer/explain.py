@@ -119,7 +119,7 @@ def _ending(state: VolunteerState, starts_in_s: float | None) -> str:
     if state.offers or state.gives_back:
         return ""
     if starts_in_s is None:
-        return _open_ending(state.reasons[0])
+        return _open_ending(state.reasons[0]) if state.reasons else ""
     if all(reason.code is not ReasonCode.USER_INPUT for reason in state.reasons):
         return f"Starts in about {duration(starts_in_s)}."
     if state.now_s - state.presence.input_s < ACTIVE_S:
