@@ -75,6 +75,8 @@ if sys.platform == "win32":
                 "gpu-engines",
                 counters.GpuEngines(lambda: counters.PdhCounters(counters.ENGINES)),
                 ("other_gpu_percent",),
+                interval_s=4.0,  # Windows lists every engine of every program each time
+                close_interval_s=2.0,
             ),
             Probe("memory", MainMemory(low=windows.memory_is_low), ("memory",), close_interval_s=1.0),
             Probe("power", sources.PowerState(windows), ("power",), interval_s=5.0),

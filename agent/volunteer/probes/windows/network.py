@@ -54,7 +54,7 @@ if sys.platform == "win32":
                 release(manager)
             return int(cost.value)
         except OSError as error:
-            raise Unreadable(f"the network list manager cannot be asked ({error.winerror:#x})") from None
+            raise Unreadable(f"the network list manager cannot be asked ({error.strerror})") from None
         finally:
             if began:
                 ole32.CoUninitialize()
