@@ -47,7 +47,7 @@ def show_probes(options: argparse.Namespace) -> int:
 
 def as_lines(rows: list[Row]) -> list[str]:
     """Give one line per fact and probe."""
-    return [f"{row.fact:18} {row.probe:16} {value_text(row)}" for row in rows]
+    return [f"{row.fact:18} {row.probe:18} {value_text(row)}" for row in rows]
 
 
 def value_text(row: Row) -> str:

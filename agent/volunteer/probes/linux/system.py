@@ -97,6 +97,26 @@ class LogindIdle(BusSource):
         return {"idle_s": (now_us - since_us) / 1e6}
 
 
+class LogindInhibitors(BusSource):
+    """Which programs keep the PC from resting, where no desktop tells: those that block it, not those that delay."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__("SYSTEM", environment)
+
+    def read(self) -> Seen:
+        (listed,) = self._bus.call(LOGIND, "ListInhibitors")
+        try:
+            names = {str(who) or "a program" for what, who, _, mode, _, _ in listed if blocks_rest(what, mode)}
+        except (TypeError, ValueError):
+            raise Unreadable("logind lists inhibitors in another form") from None
+        return {"inhibitors": tuple(sorted(names))}
+
+
+def blocks_rest(what: str, mode: str) -> bool:
+    """Tell whether an inhibitor of logind keeps the PC from counting as idle."""
+    return "idle" in what.split(":") and mode.startswith("block")
+
+
 class LogindWatch:
     """Says when the PC goes to sleep, wakes up or shuts down, and what becomes of this session."""
 

@@ -9,12 +9,13 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("logind is on Linux", allow_module_level=True)
 
-from agent.volunteer.probes.base import Absent, SystemEvent, Unreadable
+from agent.volunteer.probes.base import Absent, Source, SystemEvent, Unreadable
 from agent.volunteer.probes.linux.system import (
     LOGIND,
     NETWORK,
     PROFILES,
     LogindIdle,
+    LogindInhibitors,
     LogindSession,
     LogindWatch,
     MeteredNetwork,
@@ -44,7 +45,7 @@ def logind(make: MakeService) -> FakeService:
     return service
 
 
-def told(source: LogindSession | LogindIdle | MeteredNetwork | PowerProfile) -> Any:
+def told(source: Source) -> Any:
     try:
         return source.read()
     finally:
@@ -169,6 +170,21 @@ def test_sleep_and_unlocking_are_pushed(bus: dict[str, str], logind: FakeService
     assert thread.join(5)
     assert heard[0] == "suspending"
     assert set(heard) == {"suspending", *wanted}
+
+
+def test_programs_that_block_rest_are_named_and_those_that_delay_are_not(
+    bus: dict[str, str], logind: FakeService
+) -> None:
+    logind.methods[LOGIND.interface, "ListInhibitors"] = ("a(ssssuu)", ([
+        ("idle:sleep", "caffeine", "asked for", "block", 1000, 7),
+        ("sleep", "backup", "copies", "block", 0, 8),
+        ("idle", "updates", "runs", "delay", 0, 9),
+        ("idle", "", "", "block-weak", 0, 10),
+    ],))  # fmt: skip
+    assert told(LogindInhibitors(bus)) == {"inhibitors": ("a program", "caffeine")}
+    logind.methods[LOGIND.interface, "ListInhibitors"] = ("as", (["idle"],))
+    with pytest.raises(Unreadable, match="another form"):
+        told(LogindInhibitors(bus))
 
 
 @pytest.mark.parametrize(("value", "metered"), [(1, True), (2, False), (3, True), (4, False)])
