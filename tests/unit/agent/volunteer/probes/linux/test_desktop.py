@@ -106,6 +106,34 @@ def test_a_bus_that_accepts_and_says_nothing_is_given_up(tmp_path: Path) -> None
             source.read()
 
 
+def test_closing_ends_the_greeting_of_a_bus_that_hangs(tmp_path: Path) -> None:
+    """The greeting knows no timeout: the worker waits alone, and only until the end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as hanging:
+        hanging.bind(str(tmp_path / "bus"))
+        hanging.listen()
+        source = MutterIdle({"DBUS_SESSION_BUS_ADDRESS": f"unix:path={tmp_path / 'bus'}"})
+        problems: list[str] = []
+
+        def wait() -> None:
+            with pytest.raises(Unreadable) as caught:
+                source.read()
+            problems.append(str(caught.value))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        client, _ = hanging.accept()
+        with client:
+            said = b""
+            while b"AUTH" not in said or not said.endswith(b"\r\n"):
+                said += client.recv(4096)
+            client.sendall(b"OK 0123456789abcdef0123456789abcdef\r\n")
+            while b"Hello" not in said:
+                said += client.recv(4096)
+            source.close()
+            thread.join(5)
+        assert "cannot be reached" in problems[0]
+
+
 def test_the_users_bus_is_found_without_its_address(bus: dict[str, str], mutter: FakeService) -> None:
     folder = bus["DBUS_SESSION_BUS_ADDRESS"].removeprefix("unix:path=").removesuffix("/bus")
     assert read(MutterIdle({"XDG_RUNTIME_DIR": folder})) == {"idle_s": 5.25}
