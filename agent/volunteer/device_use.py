@@ -88,6 +88,7 @@ def _held(address: str) -> Held:
 if sys.platform == "win32":
     from agent.volunteer.probes.windows.api import RealWindows
     from agent.volunteer.probes.windows.counters import DEDICATED, SHARED, PdhCounters, memory_by_process
+    from agent.volunteer.probes.windows.dxgi import granted_by_windows
 
     def _held_on_device(address: str) -> Held:
         found = Held()
@@ -102,6 +103,14 @@ if sys.platform == "win32":
             return RealWindows().commit_free_bytes()
         return None
 
+    def granted_on_device(device: DeviceMemory) -> int | None:
+        """Return what Windows grants a program on a device; None where it does not say."""
+        if not device.address:
+            return None
+        with contextlib.suppress(ProbeError):
+            return granted_by_windows(device.address)
+        return None
+
 else:
     from agent.volunteer.probes.linux.gpu import GpuClients
 
@@ -111,4 +120,8 @@ else:
 
     def commit_free_bytes() -> int | None:
         """Return None: promises are no limit here, the memory that is available is."""
+        return None
+
+    def granted_on_device(_device: DeviceMemory) -> int | None:
+        """Return None: nobody is granted a part here, the device's total is the limit."""
         return None

@@ -1,6 +1,7 @@
 """How much memory stages may take, how much one will need, and whether it may begin. Pure.
 
-    budget = min(cap, available - floor, 0.9 * total of the device - what is held there, commit left - 2 GiB)
+    budget = min(cap, available - floor, commit left - 2 GiB, 0.9 * total of the device - what is held there,
+                 what Windows grants a program on the device)
 
 An integrated GPU and an NPU have no memory of their own: theirs is main memory by another name, so it is counted once
 and their total is only one more ceiling. On Windows the GPU plugin warns instead of failing when that is too much, and
@@ -72,17 +73,21 @@ def room(
     cap_bytes: int,
     held_bytes: int = 0,
     commit_free_bytes: int | None = None,
+    granted_bytes: int | None = None,
 ) -> Room:
     """Return the budget on a device for one more stage.
 
     `floor_bytes` of main memory stay free for the owner, `cap_bytes` is what the settings leave to it, `held_bytes` are
-    held on the device already, `commit_free_bytes` can still be promised to programs (Windows).
+    held on the device already, `commit_free_bytes` can still be promised to programs and `granted_bytes` is what one
+    may take on the device (Windows).
     """
     limits = [(cap_bytes, "the settings"), *_main_limits(memory, floor_bytes, commit_free_bytes)]
     if device.kind == "own":
         limits = limits[:1]
     if device.kind != "main" and device.total_bytes:
         limits.append((int(device.total_bytes * DEVICE_SHARE) - held_bytes, "the device's memory"))
+    if device.kind != "main" and granted_bytes is not None:
+        limits.append((granted_bytes, "what Windows grants on the device"))
     size, why = min(limits)
     return Room(max(0, size), why)
 

@@ -122,6 +122,7 @@ class MemoryBook:
             cap_bytes=cap - device_use.held_by_stages(),
             held_bytes=device_use.held_on_device(device),
             commit_free_bytes=device_use.commit_free_bytes(),
+            granted_bytes=device_use.granted_on_device(device),
         )
 
     def _floor_bytes(self, total_bytes: int) -> int:

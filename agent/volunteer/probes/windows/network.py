@@ -10,9 +10,11 @@ from typing import Final
 
 from agent.volunteer.probes.base import Seen, Unreadable
 from agent.volunteer.probes.reading import Simple
+from agent.volunteer.probes.windows.com import ComObject
 
 MANAGER: Final = uuid.UUID("dcb00c01-570f-4a9b-8d69-199fdba5723b")
 COST_MANAGER: Final = uuid.UUID("dcb00008-570f-4a9b-8d69-199fdba5723b")
+GET_COST: Final = 3
 UNRESTRICTED: Final = 0x1
 COSTLY: Final = 0x2 | 0x4 | 0x10000 | 0x40000
 """Fixed or variable price, over the limit, roaming."""
@@ -31,30 +33,32 @@ class NetworkCost(Simple):
         return {"metered": bool(flags & COSTLY)}
 
 
+def cost_of(manager: ComObject) -> int:
+    """Return the flags that an INetworkCostManager says. Raises Unreadable."""
+    cost = ctypes.c_uint32()
+    if manager.call(GET_COST, [ctypes.c_void_p, ctypes.c_void_p], ctypes.byref(cost), None):
+        raise Unreadable("the network's price cannot be read")
+    return int(cost.value)
+
+
 if sys.platform == "win32":
+    from agent.volunteer.probes.windows.com import guid
+
+    ALL_CONTEXTS = 0x17
 
     def connection_cost() -> int:
         """Ask the network list manager. Raises Unreadable."""
-        ole32 = ctypes.OleDLL("ole32")
-        ole32.CoInitializeEx.restype = ctypes.c_long
+        ole32 = ctypes.WinDLL("ole32")
+        ole32.CoInitializeEx.restype = ole32.CoCreateInstance.restype = ctypes.c_int32
         began = ole32.CoInitializeEx(None, 0) >= 0
-        manager = ctypes.c_void_p()
         try:
-            class_id = ctypes.create_string_buffer(MANAGER.bytes_le, 16)
-            interface_id = ctypes.create_string_buffer(COST_MANAGER.bytes_le, 16)
-            ole32.CoCreateInstance(class_id, None, 0x17, interface_id, ctypes.byref(manager))  # CLSCTX_ALL
-            cost = ctypes.c_uint32()
-            slots = ctypes.cast(manager, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p))).contents
-            get_cost = ctypes.WINFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(slots[3])
-            release = ctypes.WINFUNCTYPE(ctypes.c_ulong, ctypes.c_void_p)(slots[2])
-            try:
-                if get_cost(manager, ctypes.byref(cost), None) < 0:
-                    raise Unreadable("the network's price cannot be read")
-            finally:
-                release(manager)
-            return int(cost.value)
-        except OSError as error:
-            raise Unreadable(f"the network list manager cannot be asked ({error.strerror})") from None
+            pointer = ctypes.c_void_p()
+            if ole32.CoCreateInstance(guid(MANAGER), None, ALL_CONTEXTS, guid(COST_MANAGER), ctypes.byref(pointer)):
+                raise Unreadable("the network list manager cannot be asked")
+            if not pointer.value:
+                raise Unreadable("the network list manager is not there")
+            with ComObject(pointer.value) as manager:
+                return cost_of(manager)
         finally:
             if began:
                 ole32.CoUninitialize()

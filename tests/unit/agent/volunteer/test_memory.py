@@ -66,6 +66,12 @@ def test_what_windows_cannot_promise_is_not_used() -> None:
     assert (found.size_bytes, "Windows" in found.limited_by) == (5 * GIB - COMMIT_RESERVE_BYTES, True)
 
 
+def test_what_windows_grants_limits_a_device_and_not_the_processor() -> None:
+    for device, size in ((CARD, GIB), (IGPU, GIB), (CPU, 6 * GIB)):
+        found = room(device, PC, floor_bytes=4 * GIB, cap_bytes=HUGE, granted_bytes=GIB)
+        assert found.size_bytes == size
+
+
 @given(devices, sizes, sizes, sizes, sizes, st.none() | sizes)
 def test_the_budget_is_never_more_than_any_limit(
     device: DeviceMemory, available: int, floor: int, cap: int, held: int, commit: int | None
