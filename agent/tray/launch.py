@@ -1,0 +1,77 @@
+"""Programs the tray starts: the service, the doctor without a service, the chat. No argument ever holds a secret."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from PySide6.QtCore import QObject, QProcess, QUrl
+from PySide6.QtGui import QDesktopServices
+
+from agent.control.protocol import FindingShown
+
+CHAT_PROGRAM = "fallow-chat"
+
+
+class _Report(msgspec.Struct):
+    findings: list[FindingShown]
+
+
+def findings_of(output: bytes) -> list[FindingShown] | None:
+    """Read what `fallow-agent doctor --json` printed; None if it is no report."""
+    try:
+        return msgspec.json.decode(output, type=_Report).findings
+    except msgspec.MsgspecError:
+        return None
+
+
+def agent_command() -> list[str]:
+    """Return the program `fallow-agent`: this Python's own, or the one beside a frozen program."""
+    if getattr(sys, "frozen", False):
+        return [str(Path(sys.executable).with_name(f"fallow-agent{Path(sys.executable).suffix}"))]
+    return [sys.executable, "-m", "agent"]
+
+
+class Launch:
+    """Starts programs for one data folder."""
+
+    def __init__(self, folder: Path, command: list[str] | None = None) -> None:
+        self._folder = folder
+        self._command = command or agent_command()
+
+    def service(self) -> bool:
+        """Start the service on its own: it outlives the tray. Returns whether it could be started."""
+        process = QProcess()
+        process.setProgram(self._command[0])
+        process.setArguments([*self._command[1:], "run", "--data", str(self._folder)])
+        process.setStandardInputFile(QProcess.nullDevice())
+        process.setStandardOutputFile(QProcess.nullDevice())
+        process.setStandardErrorFile(QProcess.nullDevice())
+        # The stubs promise a pair, as the static method gives; this one gives a bool.
+        started: object = process.startDetached()
+        return started is True
+
+    def doctor(self, parent: QObject) -> QProcess:
+        """Start an examination; read its standard output when it has finished."""
+        process = QProcess(parent)
+        process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
+        process.setStandardErrorFile(QProcess.nullDevice())
+        process.start(self._command[0], [*self._command[1:], "doctor", "--json", "--data", str(self._folder)])
+        return process
+
+    def chat_program(self) -> str:
+        """Return the chat program that is installed on this PC, or an empty text."""
+        beside = Path(sys.executable).parent
+        return shutil.which(CHAT_PROGRAM) or shutil.which(CHAT_PROGRAM, path=str(beside)) or ""
+
+    def chat(self, url: str) -> bool:
+        """Open the chat: the program, else the fleet's page in the browser. Returns whether something was opened."""
+        program = self.chat_program()
+        if program:
+            return bool(QProcess.startDetached(program, [])[0])
+        if urlsplit(url).scheme not in ("http", "https"):
+            return False
+        return QDesktopServices.openUrl(QUrl(url))

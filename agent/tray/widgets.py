@@ -1,0 +1,174 @@
+"""Small widgets the pages are made of. None has a size in pixels: everything follows the font, so that it scales."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QLocale, QSize, Qt
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPaintEvent, QPalette
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFrame,
+    QHeaderView,
+    QLabel,
+    QScrollArea,
+    QTableWidget,
+    QTableWidgetItem,
+    QWidget,
+)
+
+from agent.tray import palettes
+from agent.tray.icons import drawn
+from agent.tray.texts import Texts
+
+TITLE_SCALE = 1.5
+HEADING_SCALE = 1.12
+
+
+def label(text: str = "", *, quiet: bool = False, scale: float = 1.0, bold: bool = False) -> QLabel:
+    """Return a line or paragraph of text that wraps and can be selected with the mouse."""
+    made = QLabel(text)
+    made.setTextFormat(Qt.TextFormat.PlainText)  # names of devices and messages of a console are never markup
+    made.setWordWrap(True)
+    made.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    font = made.font()
+    font.setPointSizeF(font.pointSizeF() * scale)
+    font.setBold(bold)
+    made.setFont(font)
+    if quiet:
+        made.setForegroundRole(QPalette.ColorRole.PlaceholderText)
+    return made
+
+
+def heading(text: str) -> QLabel:
+    """Return the heading of a section, with room above."""
+    made = label(text, bold=True, scale=HEADING_SCALE)
+    made.setContentsMargins(0, round(made.fontMetrics().height() * 0.5), 0, 0)
+    return made
+
+
+def fit(window: QWidget, columns: int, lines: int) -> None:
+    """Make a window so many letters wide and lines high, as far as the screen has room."""
+    metrics = window.fontMetrics()
+    room = window.screen().availableGeometry().size() * 0.95
+    window.resize(QSize(metrics.averageCharWidth() * columns, metrics.height() * lines).boundedTo(room))
+
+
+def title(text: str = "") -> QLabel:
+    """Return the title of a page."""
+    return label(text, bold=True, scale=TITLE_SCALE)
+
+
+def scrolled(content: QWidget) -> QScrollArea:
+    """Return a frameless scroll area that is as wide as there is room."""
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(content)
+    # The page's own colour, not that of a list.
+    area.viewport().setAutoFillBackground(False)
+    content.setAutoFillBackground(False)
+    return area
+
+
+def announce(widget: QWidget, text: str) -> None:
+    """Have a screen reader say something that appeared by itself."""
+    QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, text))
+
+
+class Picture(QWidget):
+    """One of our icons, drawn in a colour of the palette, about two lines high."""
+
+    def __init__(self, name: str, lines: float = 2.4) -> None:
+        super().__init__()
+        self.name = name
+        side = round(self.fontMetrics().height() * lines)
+        self.setFixedSize(side, side)
+
+    def show_icon(self, name: str, said: str) -> None:
+        """Show another icon; `said` is what a screen reader says of it."""
+        self.name = name
+        self.setAccessibleName(said)
+        self.setToolTip(said)
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
+        """Draw the icon at the screen's own resolution."""
+        colours = palettes.COLOURS[palettes.scheme_of(self.palette())]
+        colour = {"contributing": colours.good, "attention": colours.bad}.get(self.name, colours.text)
+        painter = QPainter(self)
+        painter.drawPixmap(0, 0, drawn(self.name, self.width(), colour, self.devicePixelRatioF()))
+        painter.end()
+
+
+class Table(QTableWidget):
+    """A table to read: rows of text, one selected as a whole, columns as wide as they need and the last the rest."""
+
+    def __init__(self, name: str, headers: Sequence[str], *, stretch: int = -1) -> None:
+        super().__init__(0, len(headers))
+        self.setAccessibleName(name)
+        self.setHorizontalHeaderLabels(list(headers))
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.setAlternatingRowColors(True)
+        self.setShowGrid(False)
+        self.setWordWrap(True)
+        self.setTabKeyNavigation(False)  # Tab leaves the table; arrows move inside
+        self.verticalHeader().hide()
+        self.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.verticalHeader().setMinimumSectionSize(round(self.fontMetrics().height() * 1.6))
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        header.setSectionResizeMode(stretch % len(headers), QHeaderView.ResizeMode.Stretch)
+
+    def show_rows(self, rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+        """Show other rows, changing only the cells that differ; `right` are columns of numbers."""
+        self.setRowCount(len(rows))
+        for place, row in enumerate(rows):
+            for column, text in enumerate(row):
+                item = self.item(place, column)
+                if item is None:
+                    item = QTableWidgetItem(text)
+                    if column in right:
+                        item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+                    self.setItem(place, column, item)
+                elif item.text() != text:
+                    item.setText(text)
+
+
+class Numbers:
+    """Numbers as the owner's language writes them."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._locale = QLocale(texts.language)
+        self._texts = texts
+
+    def whole(self, number: float) -> str:
+        """`12,345`."""
+        return self._locale.toString(round(number))
+
+    def decimal(self, number: float, places: int = 1) -> str:
+        """`3.1`."""
+        return self._locale.toString(float(number), "f", places)
+
+    def hours(self, hours: float) -> str:
+        """`3.1 h`."""
+        return self._texts("unit.hours", number=self.decimal(hours))
+
+    def tokens(self, tokens: float) -> str:
+        """`12,345 tokens`."""
+        return self._texts("unit.tokens", n=round(tokens), number=self.whole(tokens))
+
+    def energy(self, watt_hours: float) -> str:
+        """`450 Wh`, or `1.2 kWh` from a thousand on."""
+        if watt_hours >= 1000:
+            return self._texts("unit.kilowatt_hours", number=self.decimal(watt_hours / 1000))
+        return self._texts("unit.watt_hours", number=self.whole(watt_hours))
+
+    def memory(self, size_bytes: float) -> str:
+        """`7.5 GiB`."""
+        return self._texts("unit.gibibytes", number=self.decimal(size_bytes / 2**30))

@@ -1,0 +1,278 @@
+"""agent.tray.app: the program as a whole, with a real control server behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QMenu, QMessageBox
+
+from agent.control.protocol import (
+    ChangeSetting,
+    ContributeNow,
+    DeviceShown,
+    Enrol,
+    Leave,
+    Order,
+    Pause,
+    Quit,
+    Release,
+    Resume,
+    SwitchDevice,
+)
+from agent.tray.app import IN_SIGHT_MS, IN_TRAY_MS, TrayProgram
+from agent.tray.consent import ConsentDialog
+from agent.tray.launch import Launch
+from tests.support.fake_service import (
+    FakeService,
+    fake_service,
+    make_busy_status,
+    make_held_status,
+    make_row,
+    make_status,
+)
+
+if TYPE_CHECKING:
+    from pytestqt.qtbot import QtBot
+
+
+def fields(order: Order) -> tuple[object, ...]:
+    """An order without its number."""
+    return (type(order), *msgspec.structs.astuple(order)[1:])
+
+
+COMMANDS: dict[str, tuple[object, ...]] = {
+    "pause_15_min": (Pause, "time", 900.0),
+    "pause_1_h": (Pause, "time", 3600.0),
+    "pause_tomorrow": (Pause, "tomorrow", 0.0),
+    "pause_open_end": (Pause, "resumed", 0.0),
+    "resume": (Resume,),
+    "release": (Release,),
+    "contribute": (ContributeNow,),
+}
+
+
+def test_every_command_of_the_menu_reaches_the_service(
+    program: TrayProgram, service: FakeService, qtbot: QtBot
+) -> None:
+    service.say(msgspec.structs.replace(make_busy_status(), pause_until_s=float("inf"), may_contribute_now=True))
+    qtbot.waitUntil(program.actions["resume"].isEnabled)
+    for name in COMMANDS:
+        program.actions[name].trigger()
+    qtbot.waitUntil(lambda: len(service.orders) == len(COMMANDS))
+    assert [fields(order) for order in service.orders] == list(COMMANDS.values())
+
+
+def test_a_device_is_switched_from_the_menu_and_the_service_is_believed(
+    program: TrayProgram, service: FakeService, qtbot: QtBot
+) -> None:
+    service.say(make_busy_status())
+    qtbot.waitUntil(lambda: bool(program.actions.devices))
+    gpu = program.actions.devices["GPU.0"]
+    gpu.trigger()
+    qtbot.waitUntil(lambda: bool(service.orders))
+    assert fields(service.orders[0]) == (SwitchDevice, "GPU.0", False)
+    # It has not happened: the next status switches the menu back, and that is no order.
+    service.say(msgspec.structs.replace(make_busy_status(), policy_revision=2))
+    qtbot.waitUntil(gpu.isChecked)
+    assert len(service.orders) == 1
+    assert not program.actions.devices["NPU"].isEnabled()
+    assert "company" in program.actions.devices["NPU"].toolTip()
+
+
+def test_devices_that_change_change_the_menu(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    service.say(make_status(devices=[DeviceShown("CPU", "A processor", 1, on=True)]))
+    qtbot.waitUntil(lambda: list(program.actions.devices) == ["CPU"])
+    assert program.icon.menu.findChild(QMenu, "menu_devices") is not None
+
+
+def test_what_cannot_be_done_now_says_why(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    service.say(make_status(may_quit=False))
+    quit_ = program.actions["quit"]
+    qtbot.waitUntil(lambda: not quit_.isEnabled())
+    assert quit_.text().endswith("your company keeps it running")
+    assert program.actions["chat"].toolTip() == "No chat is installed on this PC."
+    assert program.actions["resume"].toolTip() == "You have not paused."
+
+
+def test_without_a_service_it_says_so_and_can_start_it(
+    make_program: Callable[..., TrayProgram], folder: Path, qtbot: QtBot
+) -> None:
+    started: list[bool] = []
+
+    class Recording(Launch):
+        def service(self) -> bool:
+            started.append(True)
+            return True
+
+    program = make_program(launch=Recording(folder))
+    window = program.open_window()
+    assert "not running" in program.icon.headline.text()
+    assert not program.actions["pause_1_h"].isEnabled()
+    program.actions["start"].trigger()
+    assert started == [True]
+    assert window.said.text() == "The agent is starting."
+    with fake_service(folder):
+        qtbot.waitUntil(lambda: program.status is not None)
+    assert not program.actions["start"].isVisible()
+
+
+def test_a_service_that_restarts_is_followed(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    service.stop()
+    qtbot.waitUntil(lambda: program.status is None)
+    assert program.actions["start"].isVisible()
+    service.start()
+    qtbot.waitUntil(lambda: program.status is not None)
+
+
+def test_a_refusal_is_shown_in_the_window(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    service.refuse(Pause, "The settings cannot be written; free some disk space.")
+    window = program.open_window()
+    program.actions["pause_1_h"].trigger()
+    qtbot.waitUntil(window.said.isVisible)
+    assert window.said.text() == "The settings cannot be written; free some disk space."
+
+
+def test_time_only_ticks_while_something_counts_down(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    assert not program._ticking.isActive()
+    service.say(make_held_status())
+    qtbot.waitUntil(program._ticking.isActive)
+    assert program._ticking.interval() == IN_TRAY_MS
+    program.open_window()
+    assert program._ticking.interval() == IN_SIGHT_MS
+    service.say(make_busy_status())
+    qtbot.waitUntil(lambda: not program._ticking.isActive())
+
+
+@pytest.mark.parametrize("agreed", [True, False])
+def test_the_first_run_asks_and_the_service_keeps_the_answer(
+    program: TrayProgram, service: FakeService, qtbot: QtBot, agreed: bool
+) -> None:
+    service.say(make_status(policy=[make_row("enabled", "switch", True)]))
+    qtbot.waitUntil(lambda: "consent" in program._dialogs)
+    dialog = program._dialogs["consent"]
+    assert isinstance(dialog, ConsentDialog)
+    QTest.mouseClick(dialog.yes if agreed else dialog.no, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(service.orders))
+    assert fields(service.orders[0]) == (ChangeSetting, "enabled", agreed)
+
+
+def test_who_does_not_answer_is_asked_once_a_start(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    service.say(make_status(policy=[make_row("enabled", "switch", True)]))
+    qtbot.waitUntil(lambda: "consent" in program._dialogs)
+    program._dialogs["consent"].reject()
+    service.say(make_status(policy=[make_row("enabled", "switch", True)], policy_revision=2))
+    qtbot.waitUntil(lambda: program.status is not None and program.status.policy_revision == 2)
+    assert program._dialogs == {}
+    assert service.orders == []
+
+
+def test_joining_a_fleet_from_paste_to_approval(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    dialog = program.enrol()
+    assert not dialog.join.isEnabled()
+    dialog.invite.setPlainText("fallow1.abc.defghijk")
+    dialog.name.setText("desk-17")
+    QTest.mouseClick(dialog.join, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: dialog.code.text() == "ABCD-EFGH-K")
+    assert dialog.code.isVisible()
+    assert dialog.invite.isReadOnly()
+    service.approve()
+    qtbot.waitUntil(lambda: "member of the fleet" in dialog.said.text())
+    assert dialog.invite.toPlainText() == ""
+
+
+def test_a_dialog_closed_while_it_waits_comes_back_as_it_was(
+    program: TrayProgram, service: FakeService, qtbot: QtBot
+) -> None:
+    dialog = program.enrol()
+    dialog.invite.setPlainText("fallow1.abc.defghijk")
+    dialog.join.click()
+    qtbot.waitUntil(lambda: dialog.code.text() == "ABCD-EFGH-K")
+    dialog.reject()
+    assert program.enrol() is dialog
+    assert dialog.code.isVisible()
+    dialog.reject()
+    service.approve()
+    qtbot.waitUntil(lambda: not dialog.waiting)
+
+
+def test_a_bad_invite_can_be_corrected(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    service.refuse(Enrol, "The text is not a whole invite; copy the whole line again.")
+    dialog = program.enrol()
+    dialog.invite.setPlainText("fallow1.abc")
+    dialog.join.click()
+    qtbot.waitUntil(lambda: "whole invite" in dialog.said.text())
+    assert dialog.join.isEnabled()
+    assert not dialog.invite.isReadOnly()
+
+
+def test_an_invite_comes_from_a_file_too(program: TrayProgram, tmp_path: Path) -> None:
+    dialog = program.enrol()
+    (tmp_path / "invite.txt").write_bytes("\ufefffallow1.abc\r\n".encode())
+    dialog.read_file(tmp_path / "invite.txt")
+    assert dialog.invite.toPlainText() == "fallow1.abc"
+    dialog.read_file(tmp_path / "nothing.txt")
+    assert "cannot be read" in dialog.said.text()
+    (tmp_path / "film.bin").write_bytes(bytes(100_000))
+    dialog.read_file(tmp_path / "film.bin")
+    assert "too long" in dialog.said.text()
+
+
+def test_quitting_asks_first_and_then_ends_the_service(
+    program: TrayProgram, service: FakeService, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr(QApplication, "quit", lambda: ended.append(True))
+    program.actions["quit"].trigger()
+    box = program._dialogs["quit"]
+    assert isinstance(box, QMessageBox)
+    (end,) = [button for button in box.buttons() if button.text() == "Quit the agent"]
+    end.click()
+    qtbot.waitUntil(lambda: ended == [True])
+    assert [fields(order) for order in service.orders] == [(Quit, "")]
+
+
+def test_a_quit_that_is_refused_ends_nothing(
+    program: TrayProgram, service: FakeService, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr(QApplication, "quit", lambda: ended.append(True))
+    service.refuse(Quit, "Your company keeps the agent running.")
+    window = program.open_window()
+    program.commands.quit_service(QApplication.quit)
+    qtbot.waitUntil(window.said.isVisible)
+    assert "keeps the agent running" in window.said.text()
+    assert ended == []
+
+
+def test_leaving_the_fleet_asks_first(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
+    page = program.open_window("membership").pages["membership"]
+    for answer in ("Cancel", "Leave"):
+        page.leave.click()  # type: ignore[attr-defined]  # the page's own button
+        box = page.findChildren(QMessageBox)[-1]
+        (button,) = [button for button in box.buttons() if button.text() == answer]
+        assert service.orders == []
+        button.click()
+        qtbot.waitUntil(lambda: not page.findChildren(QMessageBox))
+    qtbot.waitUntil(lambda: [fields(order) for order in service.orders] == [(Leave,)])
+
+
+def test_a_second_start_brings_the_window_up(program: TrayProgram) -> None:
+    for wish, page in (("show", "now"), ("code", "membership"), ("help", "help")):
+        program.do(wish)
+        assert program.window is not None
+        assert program.window.isVisible()
+        assert program.window._page().name == page
+        program.window.close()
+        assert not program.window.isVisible()
+
+
+def test_without_a_tray_the_window_opens_by_itself(program: TrayProgram) -> None:
+    program.icon.without_tray.emit()
+    assert program.window is not None
+    assert program.window.isVisible()
