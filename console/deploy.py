@@ -159,13 +159,10 @@ class Deployments:
     def on_fleet_event(self, event: FleetEvent) -> None:
         """Hear about PCs that come and go. Never blocks."""
         if isinstance(event, AgentJoined):
-            self._facts.joined(event.agent)
             self._say_what_stays([event.agent.device_id])
             for entry in self._entries.values():
                 entry.try_again.set()
             return
-        if isinstance(event, AgentLost):
-            self._facts.left(event.device_id)
         for entry in self._entries.values():
             name = entry.name_of(event.device_id)
             if name and isinstance(event, AgentLost):

@@ -6,18 +6,16 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from agent.link.identity import DeviceId
 from agent.link.messages import Device, Hello
 from agent.stage.types import EngineChoice
 from console.api.admin.types import DeployRequest
 from console.errors import DeployRefused
-from console.fleet.events import AgentView
 from console.fleet.hub import Hub
 from console.planner.types import AgentFacts
 from console.registry.errors import NotFound
 from console.registry.registry import Registry
+from console.registry.sightings import Sighting
 from console.rollout import LivePipeline
 
 log = logging.getLogger(__name__)
@@ -47,21 +45,6 @@ class FleetFacts:
             return [self._registry.devices.resolve(text).device_id for text in wanted]
         except NotFound as error:
             raise DeployRefused(str(error)) from None
-
-    def joined(self, agent: AgentView) -> None:
-        """Remember what a PC says about itself; measurements of it stay."""
-        record = self._registry.devices.find(DeviceId(agent.device_id))
-        said = msgspec.to_builtins(agent.hello)
-        said.pop("held_sha256", None)
-        known = record.facts if record is not None else {}
-        facts = {**known, **said}
-        self._registry.devices.seen(
-            DeviceId(agent.device_id), name=agent.name, facts=facts, key_protection=agent.hello.key_protection
-        )
-
-    def left(self, device_id: str) -> None:
-        """Remember when a PC was last connected."""
-        self._registry.devices.seen(DeviceId(device_id))
 
     def available(self, request: DeployRequest) -> list[str]:
         """List the PCs that may be used for a request and are willing now."""
@@ -117,9 +100,7 @@ class FleetFacts:
         return found if isinstance(found, dict) else {}
 
     def _remember(self, device_id: str, measurements: dict[str, float]) -> None:
-        record = self._registry.devices.find(DeviceId(device_id))
-        if record is not None:
-            self._registry.devices.seen(record.device_id, facts={**record.facts, MEASURED: measurements})
+        self._registry.sightings.note([Sighting(DeviceId(device_id), facts={MEASURED: measurements})])
 
 
 def _kind(request: DeployRequest, device: str) -> str:

@@ -226,19 +226,6 @@ class Devices:
             note(session, self._now(), actor, action, device_id, reason=reason[:400])
             return device_record(row)
 
-    def seen(
-        self, device_id: DeviceId, *, name: str = "", facts: dict[str, Any] | None = None,
-        key_protection: KeyProtection | None = None,
-    ) -> None:  # fmt: skip
-        """Note that a device is connected now, and what it says about itself. Unknown ids are ignored."""
-        with self._database.writing() as session:
-            row = session.get(DeviceRow, device_id)
-            if row is not None:
-                row.seen_s = self._now()
-                row.name = name[:200] or row.name
-                row.facts = row.facts if facts is None else facts
-                row.key_protection = key_protection or row.key_protection
-
     def find(self, device_id: DeviceId) -> DeviceRecord | None:
         """Return the device with this id, or None."""
         with self._database.reading() as session:
@@ -267,6 +254,11 @@ class Devices:
             problem = "No device has" if not matches else f"{len(matches)} devices have"
             raise NotFound(f"{problem} the id or code {wanted!r}; see `fallow-console agents`.")
         return matches[0]
+
+    def count(self) -> int:
+        """Return how many devices there are, in whatever state."""
+        with self._database.reading() as session:
+            return session.scalar(select(func.count()).select_from(DeviceRow)) or 0
 
     def list(self, *states: DeviceState) -> list[DeviceRecord]:
         """Return the devices in these states (all if none are given), the oldest first."""

@@ -25,6 +25,7 @@ from console.registry.libraries import Deployments, Libraries
 from console.registry.marks import Marks
 from console.registry.records import Principal
 from console.registry.sessions import Sessions
+from console.registry.sightings import Sightings
 from console.registry.usage import UsageLog
 from console.registry.users import Users
 
@@ -38,6 +39,7 @@ class Registry:
         self.devices = Devices(database, now)
         self.device_keys = DeviceKeys(database, now)
         self.marks = Marks(database, now)
+        self.sightings = Sightings(database, now)
         self.invites = Invites(database, now)
         self.usage = UsageLog(database, now)
         self.users = Users(database, now)

@@ -110,7 +110,8 @@ class MemberRoutes:
 
     async def list_agents(self, request: Request, actor: Actor) -> Response:
         elsewhere = self._presence.elsewhere if self._presence is not None else {}
-        views = agent_views(self._registry.devices.list(), self._hub.agents(), elsewhere)
+        records = await asyncio.to_thread(self._registry.devices.list)
+        views = agent_views(records, self._hub.agents(), elsewhere)
         return json_response(wire.Agents(views))
 
     async def approve(self, request: Request, actor: Actor) -> Response:

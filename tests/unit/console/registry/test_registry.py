@@ -279,18 +279,6 @@ def test_a_device_is_found_by_code_or_by_the_beginning_of_its_id(registry: Regis
         registry.devices.resolve("ABCD-EFGH-K")
 
 
-def test_being_seen_updates_what_a_device_says_about_itself(registry: Registry, clock: Clock) -> None:
-    device = make_device(registry)
-    registry.devices.seen(device.device_id, name="renamed", facts={"cores": 8}, key_protection="keyring")
-    registry.devices.seen(device.device_id)
-    registry.devices.seen(DeviceId("unknown"))
-    found = registry.devices.by_spki(device.spki_sha256)
-    assert found is not None
-    assert (found.name, found.facts, found.key_protection, found.seen_s) == (
-        "renamed", {"cores": 8}, "keyring", clock.now_s,
-    )  # fmt: skip
-
-
 def test_the_newest_certificate_counts(registry: Registry) -> None:
     device = make_device(registry)
     assert registry.device_keys.newest_certificate(device.device_id) is None

@@ -1,0 +1,91 @@
+"""Who comes and goes, for the registry: gathered on the event loop and written every second, all in one transaction.
+
+When a switch restarts, hundreds of PCs leave and come back within a second; a transaction for each would hold up every
+answer that runs meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+from sqlalchemy.exc import SQLAlchemyError
+
+from agent.link.identity import DeviceId
+from console.fleet.events import AgentJoined, AgentLost, AgentView, FleetEvent
+from console.fleet.upkeep import stopped_within
+from console.registry.registry import Registry
+from console.registry.sightings import Sighting
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 1.0
+
+
+class Whereabouts:
+    """Hears the hub's events. Stop it after the hub, so that the last ones are written, too."""
+
+    def __init__(self, registry: Registry, *, every_s: float = EVERY_S) -> None:
+        self._registry = registry
+        self._every_s = every_s
+        self._unwritten: dict[str, Sighting] = {}
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.create_task(self._run(), name="whereabouts")
+
+    async def stop(self) -> None:
+        """Write what is left and end."""
+        if self._task is not None:
+            # Not cancelled: its thread would go on with a database that is closed meanwhile.
+            self._stopping.set()
+            await self._task
+            self._task = None
+
+    def on_fleet_event(self, event: FleetEvent) -> None:
+        """Note who came or went. Never blocks."""
+        if isinstance(event, AgentJoined):
+            self._add(_introduction(event.agent))
+        elif isinstance(event, AgentLost):
+            self._add(Sighting(DeviceId(event.device_id)))
+
+    async def write(self) -> None:
+        """Write what was noted so far. Raises SQLAlchemyError; nothing is lost then."""
+        noted, self._unwritten = self._unwritten, {}
+        if not noted:
+            return
+        try:
+            await asyncio.to_thread(self._registry.sightings.note, noted.values())
+        except SQLAlchemyError:
+            later, self._unwritten = self._unwritten, noted
+            for seen in later.values():
+                self._add(seen)
+            raise
+
+    def _add(self, seen: Sighting) -> None:
+        before = self._unwritten.get(seen.device_id)
+        self._unwritten[seen.device_id] = seen if before is None else before.followed_by(seen)
+
+    async def _run(self) -> None:
+        failed = stopped = False
+        while not stopped:
+            stopped = await stopped_within(self._stopping, self._every_s)
+            try:
+                await self.write()
+            except SQLAlchemyError as error:
+                # The disk may be full or the database away for a while.
+                if not failed:
+                    log.warning("Who came and went cannot be written (%s); it is tried again.", type(error).__name__)
+                failed = True
+            else:
+                failed = False
+
+
+def _introduction(agent: AgentView) -> Sighting:
+    """What a PC says about itself, without what changes with every session."""
+    said = msgspec.to_builtins(agent.hello)
+    del said["held_sha256"], said["mark"]
+    return Sighting(DeviceId(agent.device_id), agent.name, said, agent.hello.key_protection)
