@@ -45,7 +45,7 @@ from agent.stages import Stages
 
 log = logging.getLogger(__name__)
 
-WELCOME_WAIT_S = 10.0
+WELCOME_WAIT_S = 20.0
 
 DirectOf = Callable[[LoadStage, Welcome, float, str], DirectSpec | None]
 """What direct links a stage may have, given how far the console's Unix time is ahead of this PC's steady clock, and

@@ -27,6 +27,7 @@ from console.fleet.delivery import DeliveryEnded, DeliveryEvent
 
 DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
+SHORTEST_HEARTBEAT_S, LONGEST_HEARTBEAT_S = 0.5, 60.0
 _PASSWORD = re.compile(r"://[^/@:]*:[^/@]+@")
 REFUSED, INTERRUPTED = 1, 130
 
@@ -81,6 +82,13 @@ def _add_serve(commands: Commands) -> None:
         default="off",
         help="let PCs that share a model talk to each other directly; their firewalls must allow it (default: off)",
     )
+    serve.add_argument(
+        "--heartbeat",
+        type=_seconds,
+        default=2.0,
+        metavar="S",
+        help="how often PCs say that they are alive; lost after three missed (default: 2; 5 for a thousand PCs)",
+    )
     serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
 
@@ -113,6 +121,16 @@ def _add_models(commands: Commands) -> None:
     command(commands, "status", "show what runs where and how fast", _status)
 
 
+def _seconds(text: str) -> float:
+    """Read a heartbeat's interval; argparse turns the ValueError into a sentence."""
+    seconds = float(text)
+    if not SHORTEST_HEARTBEAT_S <= seconds <= LONGEST_HEARTBEAT_S:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not between {SHORTEST_HEARTBEAT_S:g} and {LONGEST_HEARTBEAT_S:g} seconds"
+        )
+    return seconds
+
+
 def warn_of_password(arguments: Sequence[str]) -> None:
     """Say so if a password stands in the command line: `ps` shows it to everybody on this PC."""
     if any(_PASSWORD.search(argument) for argument in arguments):
@@ -137,6 +155,7 @@ def _serve(options: argparse.Namespace) -> int:
         advertise=options.advertise,
         database=options.database,
         direct_links=options.direct_links == "on",
+        heartbeat_s=options.heartbeat,
     )
     return serve(settings, log_level=options.log_level, json_output=options.json)
 

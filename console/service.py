@@ -38,6 +38,7 @@ from console.api.openai.routes import OpenAIRoutes
 from console.api.quotas import Quotas
 from console.api.server import ApiServer
 from console.api.tls import api_tls
+from console.capacity import allow_many_files, shrink_tls_buffers
 from console.data import (
     ServiceFile,
     admin_key_path,
@@ -55,9 +56,10 @@ from console.fleet.admission import Admission
 from console.fleet.clones import CloneWatch
 from console.fleet.distribution import Distribution
 from console.fleet.enrol import EnrolHandler
-from console.fleet.hub import Hub
+from console.fleet.hub import HEARTBEAT_S, Hub
 from console.fleet.presence import Presence
 from console.fleet.upkeep import Upkeep
+from console.fleet.whereabouts import Whereabouts
 from console.libraries import LibraryShelf
 from console.registry.access import authorise
 from console.registry.authority import Authority
@@ -89,6 +91,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     fleet_name: str = "Fallow"
     direct_links: bool = False
     """Whether PCs that serve a stage may listen for the PC before them; else everything goes through this one."""
+    heartbeat_s: float = HEARTBEAT_S
+    """How often PCs say that they are alive; one that misses three is taken for lost."""
 
 
 class ConsoleService:
@@ -149,7 +153,7 @@ class ConsoleService:
             api_url=self.api_url,
             agents_urls=self._agents_urls,
             agents_connected=len(self._hub.agents()),
-            agents_known=len(self._registry.devices.list()),
+            agents_known=self._registry.devices.count(),
             pipelines=self._deployments.views(),
         )
 
@@ -167,6 +171,7 @@ class ConsoleService:
             files=distribution.find,
             sign=Signer(authority).sign,
             clones=CloneWatch(self._registry),
+            heartbeat_s=settings.heartbeat_s,
             direct_links=settings.direct_links,
         )
         self._deployments = Deployments(self._registry, self._hub, shelf)
@@ -230,7 +235,11 @@ class ConsoleService:
 
     async def _open_agents_port(self, authority: Authority) -> int:
         settings = self._settings
-        self._exit.callback(self._hub.subscribe(self._deployments.on_fleet_event))
+        whereabouts = Whereabouts(self._registry)
+        whereabouts.start()
+        self._exit.push_async_callback(whereabouts.stop)
+        for listener in (whereabouts.on_fleet_event, self._deployments.on_fleet_event):
+            self._exit.callback(self._hub.subscribe(listener))
         try:
             port = await self._hub.start(settings.agents_host, settings.agents_port, authority.server_context())
         except OSError as error:
@@ -330,6 +339,8 @@ def serve(settings: ServiceSettings, *, log_level: str = "INFO", json_output: bo
     # One line per file fetched or link closed is enough; the libraries' own chatter is not for admins.
     for name in ("websockets", "uvicorn", "httpx2", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    allow_many_files()
+    shrink_tls_buffers()
     asyncio.run(_run(settings, json_output=json_output))
     return 0
 

@@ -20,7 +20,11 @@ MAX_CHUNK_FRAME_BYTES = CHUNK_BYTES + 64 * 1024
 MAX_UNSENT_BYTES = 2 * MAX_FRAME_BYTES
 """What may wait for a slow reader before its link counts as stalled."""
 
-_COMMON: dict[str, Any] = {"compression": None, "open_timeout": 5, "close_timeout": 1}
+OPEN_TIMEOUT_S = 20.0
+"""For TCP, TLS and the request together. After a console's restart a thousand PCs dial within a second or two; one that
+gave up while the console works through them would only make it begin again."""
+
+_COMMON: dict[str, Any] = {"compression": None, "open_timeout": OPEN_TIMEOUT_S, "close_timeout": 1}
 _BY_PATH: dict[str, dict[str, Any]] = {
     CONTROL_PATH: {"max_size": MAX_CONTROL_BYTES, "max_queue": 16, "ping_interval": 5, "ping_timeout": 5},
     # Pings queue behind data, so the data link's are slow; a drop is seen by TCP or by the control link's pings.
@@ -47,7 +51,12 @@ def client_settings(path: str) -> dict[str, Any]:
     return {**_COMMON, **_BY_PATH[path], "proxy": None, "user_agent_header": None}
 
 
-SERVER_SETTINGS: dict[str, Any] = {**_COMMON, "max_queue": (8, 2), "server_header": None}
+SERVER_SETTINGS: dict[str, Any] = {
+    **_COMMON,
+    "max_queue": (8, 2),
+    "server_header": None,
+    "ssl_handshake_timeout": OPEN_TIMEOUT_S,
+}
 """The keyword arguments of `websockets.asyncio.server.serve`; `tune` adds what depends on the path."""
 
 

@@ -21,6 +21,7 @@ from agent.link.closing import CloseCode, close_reason
 from agent.link.messages import FetchLayers, FromConsole, Goodbye, Keep, LayerRange, LoadStage, UnloadStage
 from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS
 from agent.stage.types import Epoch, PipelineId, StageReport
+from console.fleet import accepting
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks, StageLink
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
@@ -104,8 +105,10 @@ class Hub:
             process_request=check_path,
             create_connection=switching(lambda: Uplink(self._uplink_gate)),
             logger=_websockets_log,
+            backlog=accepting.backlog(),
             **SERVER_SETTINGS,
         )
+        accepting.lengthen_queue(self._server.sockets)
         works = {"watch": self._sessions.watch(), "tickets": self._direct.renew_for_ever()}
         self._workers = [asyncio.create_task(work, name=f"hub-{name}") for name, work in works.items()]
         return int(self._server.sockets[0].getsockname()[1])

@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
+import msgspec
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -55,7 +56,7 @@ from console.registry.records import DeviceRecord
 
 log = logging.getLogger(__name__)
 
-HELLO_WAIT_S = 5.0
+HELLO_WAIT_S = 10.0
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
 Authorise = Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]]
@@ -146,7 +147,9 @@ class Reception:
         if self._clones is not None:
             mark = await self._clones.admit(record.device_id, hello.mark, self._sessions.control_link, _source(link))
         loop = asyncio.get_running_loop()
-        session = Session(record, link, hello, time.time(), loop.time())
+        # The names of thousands of files are not kept with every session: the index of peers has them.
+        introduction = msgspec.structs.replace(hello, held_sha256=[])
+        session = Session(record, link, introduction, time.time(), loop.time())
         self._sessions.add(session)
         self._peers.joined(session.device_id, session.control.remote_address[0], hello.held_sha256)
         try:

@@ -13,7 +13,7 @@ from agent.link.channel import link_error
 from agent.link.closing import CloseCode, close_reason
 from agent.link.frames import FrameError
 from agent.link.messages import FromConsole, MessageError, encode_message
-from agent.link.sockets import Unsendable, post
+from agent.link.sockets import OPEN_TIMEOUT_S, Unsendable, post
 from console.fleet.events import AgentJoined, AgentLost, FleetEvent
 from console.fleet.session import Session
 from console.fleet.uplinks import Uplink
@@ -21,6 +21,8 @@ from console.fleet.uplinks import Uplink
 log = logging.getLogger(__name__)
 
 MISSED_HEARTBEATS = 3
+JOIN_S = OPEN_TIMEOUT_S + 5.0
+"""How long an agent may take between its two links: longer than it waits itself."""
 
 Listener = Callable[[FleetEvent], None]
 
@@ -83,6 +85,7 @@ class Sessions:
             self.close(session.data, CloseCode.DUPLICATE, close_reason("duplicate", "A newer data link took over."))
             self.emit(AgentLost(session.device_id, "its data link was replaced"))
         session.data = link
+        session.seen_s = asyncio.get_running_loop().time()
         self.emit(AgentJoined(session.view()))
 
     def lose(self, session: Session, reason: str, close_code: CloseCode, code: str) -> None:
@@ -125,9 +128,11 @@ class Sessions:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._heartbeat_s / 2)
-            silent_since = loop.time() - self._heartbeat_s * MISSED_HEARTBEATS
+            patience_s, now_s = self._heartbeat_s * MISSED_HEARTBEATS, loop.time()
             for session in self:
-                if session.seen_s < silent_since:
+                # Heartbeats begin when both links are up, and the second may wait in a long queue.
+                allowed_s = patience_s if session.data is not None else max(patience_s, JOIN_S)
+                if session.seen_s < now_s - allowed_s:
                     self.lose(session, "its heartbeats stopped", CloseCode.STALLED, "silent")
 
     def say(self, session: Session, message: FromConsole) -> None:
