@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from installer.loopback import ended_by_signals
 
-BENCHES = ("export", "pipeline", "wan")
+BENCHES = ("export", "fleet", "pipeline", "wan")
 
 
 def main() -> int:

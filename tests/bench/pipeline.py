@@ -27,7 +27,8 @@ from installer.demo import demo_library
 from installer.loopback import LoopbackFleet
 from shard_export.library.store import load_manifest
 from tests.bench import interference, traffic
-from tests.bench.machines import ROOT, Machine
+from tests.bench.json_process import ROOT
+from tests.bench.machines import Machine
 from tests.bench.prompts import edits, numbered, questions
 from tests.bench.served import at_once, latencies, listen, rate
 from tests.bench.two_pcs import CONTEXT_TOKENS, MOST_STREAMS, deploy, peak_memory_mb, pipeline, two_pcs

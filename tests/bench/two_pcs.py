@@ -63,16 +63,17 @@ def pipeline(fleet: LoopbackFleet, name: str) -> wire.PipelineView:
 
 def peak_memory_mb(fleet: LoopbackFleet) -> dict[str, float]:
     """Return the peak resident memory in MB (2**20 bytes) of the console, the agents and the stages under them."""
-    found = {"console": _peak_mb(psutil.Process(fleet.process("console").pid))}
+    found = {"console": peak_mb(psutil.Process(fleet.process("console").pid))}
     for name in PCS:
         agent = psutil.Process(fleet.process(name).pid)
-        found[name] = _peak_mb(agent)
+        found[name] = peak_mb(agent)
         for index, child in enumerate(agent.children(recursive=True)):
-            found[f"{name} stage {index}"] = _peak_mb(child)
+            found[f"{name} stage {index}"] = peak_mb(child)
     return found
 
 
-def _peak_mb(process: psutil.Process) -> float:
+def peak_mb(process: psutil.Process) -> float:
+    """Return the peak resident memory of a process in MB (2**20 bytes)."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
         kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))

@@ -24,7 +24,7 @@ from typing import Any
 
 from installer.demo import demo_library
 from installer.loopback import LoopbackFleet
-from tests.bench.machines import ROOT
+from tests.bench.json_process import ROOT
 from tests.bench.net import Network, Shape
 from tests.bench.prompts import edits, numbered
 from tests.bench.served import rate
