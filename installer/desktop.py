@@ -1,4 +1,4 @@
-"""A desktop without a screen for the tests: an X server, a window manager, a tray, and somebody who types."""
+"""A desktop without a screen for the tests: an X server, a window manager, a tray, a bus, and somebody who types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # program -> Debian package
-PROGRAMS = {"Xvfb": "xvfb", "openbox": "openbox", "tint2": "tint2", "xdotool": "xdotool"}
+PROGRAMS = {
+    "Xvfb": "xvfb",
+    "dbus-daemon": "dbus-daemon",
+    "openbox": "openbox",
+    "tint2": "tint2",
+    "xdotool": "xdotool",
+}
 
 
 def missing_programs() -> list[str]:

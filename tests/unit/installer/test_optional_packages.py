@@ -47,7 +47,7 @@ def test_an_install_that_fails_is_no_failure_of_the_checks() -> None:
 
 
 def test_a_desktop_lacks_what_is_not_in_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("Xvfb", "xdotool"):
+    for name in ("Xvfb", "dbus-daemon", "xdotool"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert desktop.missing_programs() == ["openbox", "tint2"]
