@@ -21,6 +21,7 @@ from console import tables
 from console.api.admin import types as wire
 from console.cli_access import add_access
 from console.cli_members import add_members
+from console.cli_policy import add_policy
 from console.cli_tools import Commands, client_of, command, show
 from console.errors import ClientError, ConsoleError
 from console.fleet.delivery import DeliveryEnded, DeliveryEvent
@@ -57,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_members(commands)
     _add_models(commands)
     add_access(commands)
+    add_policy(commands)
     command(commands, "doctor", "find out what is wrong, and what to do", _doctor)
     return parser
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
+from agent.volunteer.wishes import PlainValue
 from console.api.admin import types as wire
 from console.api.http import ErrorEnvelope
 from console.data import ServiceFile, admin_key_path, service_file_path
@@ -126,6 +127,12 @@ class AdminClient:
 
     def rotate_authority(self, *, at_once: bool = False) -> wire.AuthorityView:
         return self._call("POST", "/authority/rotate", wire.AuthorityView, wire.Rotation(at_once))
+
+    def policy(self) -> wire.PolicyView:
+        return self._call("GET", "/policy", wire.PolicyView)
+
+    def change_policy(self, values: dict[str, PlainValue], *, tag: str = "") -> wire.PolicyView:
+        return self._call("POST", "/policy", wire.PolicyView, wire.PolicyChange(values, tag))
 
     def libraries(self) -> list[wire.Library]:
         return self._call("GET", "/libraries", wire.Libraries).libraries

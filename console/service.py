@@ -30,6 +30,7 @@ from agent.link.keystore import Keystore
 from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
 from console.api.admin.members import MemberRoutes
+from console.api.admin.policy import PolicyRoutes
 from console.api.admin.routes import AdminRoutes
 from console.api.app import build_app
 from console.api.auth import Gate
@@ -57,6 +58,7 @@ from console.fleet.clones import CloneWatch
 from console.fleet.distribution import Distribution
 from console.fleet.enrol import EnrolHandler
 from console.fleet.hub import HEARTBEAT_S, Hub
+from console.fleet.policies import PolicyPost
 from console.fleet.presence import Presence
 from console.fleet.upkeep import Upkeep
 from console.fleet.whereabouts import Whereabouts
@@ -165,15 +167,19 @@ class ConsoleService:
         distribution = Distribution()
         shelf = LibraryShelf(self._registry, distribution)
         await shelf.open()
+        signer = Signer(authority)
         self._hub = Hub(
             lambda certificate: authorise(self._registry, authority.fleet_id, certificate),
             enrol=EnrolHandler(Admission(self._registry, authority, expel=self._expel)).handle,
             files=distribution.find,
-            sign=Signer(authority).sign,
+            sign=signer.sign,
             clones=CloneWatch(self._registry),
             heartbeat_s=settings.heartbeat_s,
             direct_links=settings.direct_links,
         )
+        post = PolicyPost(self._registry, self._hub, authority.fleet_id, signer.sign_policy)
+        # Before the deployments: a PC knows what it may do before it is asked to do something.
+        self._exit.callback(self._hub.subscribe(post.on_fleet_event))
         self._deployments = Deployments(self._registry, self._hub, shelf)
         agents_port = await self._open_agents_port(authority)
         self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
@@ -185,12 +191,15 @@ class ConsoleService:
             gate=gate,
         )
         presence = await self._open_presence(authority)
-        members = MemberRoutes(self._registry, authority, self._hub, self.agents_urls, gate, presence=presence)
+        members = MemberRoutes(
+            self._registry, authority, self._hub, self.agents_urls, gate, presence=presence, post=post
+        )
         routes = [
             *HealthRoutes(self._deployments.probe, gate).routes(),
             *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage)).routes(),
             *admin.routes(),
             *members.routes(),
+            *PolicyRoutes(self._registry, post, gate).routes(),
             *AccessRoutes(self._registry, gate).routes(),
         ]
         self._api = await self._make_api(build_app(routes), authority)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from agent.volunteer.wishes import PlainValue
 from console.api.admin import types as wire
 from console.fleet.delivery import Delivered, DeliveryEvent, RingStarted
 from console.fleet.direct import StageLink
@@ -92,6 +93,29 @@ def authority_table(view: wire.AuthorityView) -> Table:
     """Return the fleet's authority; the fingerprint is the pin of new invites."""
     rows = [(view.fleet_id, view.fleet_name, view.phase, moment(view.next_step_s), len(view.roots), view.pin[:16])]
     return table(("fleet", "name", "phase", "next step", "roots", "fingerprint"), rows)
+
+
+def policy_table(view: wire.PolicyView) -> Table:
+    """Return the rows the administrator set, for whom, what holds without them, and the PCs that refuse."""
+    rows: list[tuple[object, ...]] = [
+        (name, scope.tag or "all PCs", _policy_value(value), _policy_value(view.built_in.get(name)), "")
+        for scope in view.scopes
+        for name, value in scope.values.items()
+    ]
+    rows += [("", refusal.name or refusal.device_id, "", "", refusal.message) for refusal in view.refusals]
+    return table(("row", "for", "value", "built-in", "problem"), rows)
+
+
+def _policy_value(value: PlainValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return (
+        ", ".join(value) or "none"
+        if isinstance(value, list)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def libraries_table(libraries: Sequence[wire.Library]) -> Table:

@@ -52,6 +52,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     held_sha256: list[str] = []
     mark: str = ""
     """What the console last asked this PC to remember (see MarkKept)."""
+    takes_policy: bool = False
+    """Whether VolunteerPolicy may be sent here; older agents do not know it."""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
@@ -178,6 +180,31 @@ class Keep(msgspec.Struct, frozen=True, tag=True):
     ranges: list[LayerRange]
 
 
+class VolunteerPolicy(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: what the administrator wants, see `agent.volunteer.documents`; answer PolicyKept."""
+
+    body: bytes
+    signature: bytes
+
+
+class PolicyKept(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: the revision that counts here now, and why the last VolunteerPolicy was not taken, if so."""
+
+    revision: int
+    code: str = ""
+    message: str = ""
+
+
+class Resting(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console, if its policy allows: how likely this PC rests, in percent for each three hours of its week.
+
+    56 values from Monday 00:00 local time, or none: nothing is known, or nothing told any more.
+    """
+
+    blocks: list[int]
+    utc_offset_s: float
+
+
 class StageProgress(msgspec.Struct, frozen=True, tag=True):
     """Agent -> console: how far a LoadStage is. `done` and `total` are bytes while fetching, 0/1 while loading."""
 
@@ -228,9 +255,13 @@ FromAgent = (
     | StageReady
     | StageFailed
     | DirectState
+    | PolicyKept
+    | Resting
     | Goodbye
 )
-FromConsole = Welcome | Keep | FetchLayers | LoadStage | UnloadStage | DirectRoute | CutDirect | Goodbye
+FromConsole = (
+    Welcome | Keep | FetchLayers | LoadStage | UnloadStage | DirectRoute | CutDirect | VolunteerPolicy | Goodbye
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent = msgspec.msgpack.Decoder(FromAgent)

@@ -1,8 +1,8 @@
 """The administrator's policy as a signed document: made by the console, judged by the agent. Pure: time is a number.
 
 The body is JSON, the signature of `agent.link.signatures` lies beside it. A document is for one device of one fleet.
-Its revision only grows: an older one is refused however well it is signed, and the same one is only taken again if it
-says the same. A document that is refused changes nothing; the last good one stays.
+Its revision only grows: an older one is refused however well it is signed, and one of the same revision if it says
+something else and was not issued later. A document that is refused changes nothing; the last good one stays.
 """
 
 from __future__ import annotations
@@ -118,14 +118,11 @@ def _check_revision(body: PolicyBody, last: PolicyBody | None) -> None:
         raise PolicyRefused(f"The policy's revision {body.revision} is not possible; tell the administrator.", "value")
     if last is None or body.revision > last.revision:
         return
-    if body.revision < last.revision:
+    # A PC that got another tag gets other wishes of the same revision.
+    newer = body.wishes == last.wishes or body.issued_s > last.issued_s
+    if body.revision < last.revision or not newer:
         raise PolicyRefused(
             f"The policy's revision {body.revision} is older than {last.revision}, which this PC keeps; change any row "
             "of the policy at the console to get a newer one.",
             "revision",
-        )
-    if body.wishes != last.wishes:
-        raise PolicyRefused(
-            f"The policy's revision {body.revision} says something else than before; tell the administrator.",
-            "changed",
         )

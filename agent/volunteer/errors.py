@@ -21,7 +21,7 @@ class PolicyRefused(VolunteerError):
     """An administrator's policy is not taken. `code` is a short reason for programs.
 
     Codes: `size`, `signature`, `malformed`, `schema`, `fleet`, `device`, `value`, `future`, `expired`, `revision`,
-    `changed`, `disk`.
+    `disk`.
     """
 
     def __init__(self, message: str, code: str) -> None:

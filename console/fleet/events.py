@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.link.messages import Heartbeat, Hello
+from agent.link.messages import Heartbeat, Hello, PolicyKept, Resting
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -40,4 +40,11 @@ class StageDied(msgspec.Struct, frozen=True):
     cause: str
 
 
-FleetEvent = AgentJoined | AgentLost | StageDied
+class AgentTold(msgspec.Struct, frozen=True):
+    """An agent answers to its policy, or says when its PC tends to rest."""
+
+    device_id: str
+    message: PolicyKept | Resting
+
+
+FleetEvent = AgentJoined | AgentLost | AgentTold | StageDied

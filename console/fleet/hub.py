@@ -18,7 +18,16 @@ from websockets.asyncio.server import Server, serve
 
 from agent.link.bulk import Find
 from agent.link.closing import CloseCode, close_reason
-from agent.link.messages import FetchLayers, FromConsole, Goodbye, Keep, LayerRange, LoadStage, UnloadStage
+from agent.link.messages import (
+    FetchLayers,
+    FromConsole,
+    Goodbye,
+    Keep,
+    LayerRange,
+    LoadStage,
+    UnloadStage,
+    VolunteerPolicy,
+)
 from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS
 from agent.stage.types import Epoch, PipelineId, StageReport
 from console.fleet import accepting
@@ -205,6 +214,10 @@ class Hub:
     def keep(self, device_id: str, ranges: Sequence[LayerRange]) -> None:
         """Tell a PC which layers live plans count on being in its store."""
         self._say_to(device_id, Keep(list(ranges)))
+
+    def tell(self, device_id: str, policy: VolunteerPolicy) -> None:
+        """Give a PC the administrator's wishes; it answers with an AgentTold."""
+        self._say_to(device_id, policy)
 
     # Routing
 

@@ -36,6 +36,8 @@ from agent.link.messages import (
     LayersFetched,
     MarkKept,
     MessageError,
+    PolicyKept,
+    Resting,
     StageFailed,
     StageReady,
     Welcome,
@@ -45,7 +47,7 @@ from agent.link.messages import (
 from agent.link.sockets import Unsendable, post, tune
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks
-from console.fleet.events import StageDied
+from console.fleet.events import AgentTold, StageDied
 from console.fleet.peers import Peers
 from console.fleet.relay import Relay
 from console.fleet.session import Session
@@ -207,6 +209,8 @@ class Reception:
             self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
+        elif isinstance(message, PolicyKept | Resting):
+            self._sessions.emit(AgentTold(session.device_id, message))
         elif isinstance(message, MarkKept | Holding | LayersFetched | DirectState):
             self._take_note(session.device_id, message)
         elif session.take_answer(message, now_s):

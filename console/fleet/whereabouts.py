@@ -13,7 +13,8 @@ import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.identity import DeviceId
-from console.fleet.events import AgentJoined, AgentLost, AgentView, FleetEvent
+from console.fleet.events import AgentJoined, AgentLost, AgentTold, AgentView, FleetEvent
+from console.fleet.policies import fact_of
 from console.fleet.upkeep import stopped_within
 from console.registry.registry import Registry
 from console.registry.sightings import Sighting
@@ -46,11 +47,13 @@ class Whereabouts:
             self._task = None
 
     def on_fleet_event(self, event: FleetEvent) -> None:
-        """Note who came or went. Never blocks."""
+        """Note who came or went, and what else PCs say of themselves. Never blocks."""
         if isinstance(event, AgentJoined):
             self._add(_introduction(event.agent))
         elif isinstance(event, AgentLost):
             self._add(Sighting(DeviceId(event.device_id)))
+        elif isinstance(event, AgentTold):
+            self._add(Sighting(DeviceId(event.device_id), facts=fact_of(event)))
 
     async def write(self) -> None:
         """Write what was noted so far. Raises SQLAlchemyError; nothing is lost then."""

@@ -225,6 +225,17 @@ class DeploymentRow(Base):
     updated_s: Mapped[float]
 
 
+class PolicyRow(Base):
+    """What the administrator wants of the PCs with a tag, or of all (`tag` is empty). Revisions grow over all rows."""
+
+    __tablename__ = "policies"
+
+    tag: Mapped[str] = mapped_column(String(64), primary_key=True)
+    wishes: Mapped[dict[str, Any]]
+    revision: Mapped[int] = mapped_column(BigInteger)
+    updated_s: Mapped[float]
+
+
 class AuditRow(Base):
     """One change: who, what, to what, from where. Never prompt text, never a secret."""
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from agent.link.identity import DeviceId
+from agent.volunteer.policy import Wishes
 from console.registry.approval import NO_RULE, ApprovalRule
 
 DeviceState = Literal["pending", "active", "suspended", "expired", "evicted", "banned", "retired"]
@@ -170,6 +171,15 @@ class Deployment(msgspec.Struct, frozen=True):
     plan: dict[str, Any] | None = None
     epoch: int = 0
     updated_s: float = 0.0
+
+
+class PolicyRecord(msgspec.Struct, frozen=True):
+    """What the administrator wants of the PCs with `tag`, or of all (empty)."""
+
+    tag: str
+    wishes: Wishes
+    revision: int
+    updated_s: float
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from console.registry.invites import Invites
 from console.registry.keys import ApiKeys
 from console.registry.libraries import Deployments, Libraries
 from console.registry.marks import Marks
+from console.registry.policies import Policies
 from console.registry.records import Principal
 from console.registry.sessions import Sessions
 from console.registry.sightings import Sightings
@@ -48,6 +49,7 @@ class Registry:
         self.libraries = Libraries(database, now)
         self.deployments = Deployments(database, now)
         self.consoles = Consoles(database, now)
+        self.policies = Policies(database, now)
 
     @classmethod
     def open(cls, where: str | Path, *, now: Callable[[], float] = time.time) -> Self:

@@ -20,6 +20,7 @@ from console.api.admin.views import agent_views
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
 from console.fleet.hub import Hub
+from console.fleet.policies import PolicyPost
 from console.fleet.presence import Presence
 from console.registry.approval import ApprovalRule
 from console.registry.audit import Actor
@@ -32,7 +33,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 class MemberRoutes:
     """Serves invites and agents. `agents_urls` lists the addresses that go into invites; `presence` knows the other
-    consoles of a shared registry."""
+    consoles of a shared registry, `post` tells PCs whose tags changed what is wanted of them now."""
 
     def __init__(
         self,
@@ -43,7 +44,9 @@ class MemberRoutes:
         gate: Gate,
         *,
         presence: Presence | None = None,
+        post: PolicyPost | None = None,
     ) -> None:
+        self._post = post
         self._presence = presence
         self._registry = registry
         self._authority = authority
@@ -146,6 +149,8 @@ class MemberRoutes:
     async def tag(self, request: Request, actor: Actor) -> Response:
         asked = await _body(request, wire.Tags)
         self._registry.devices.set_tags(self._device(request).device_id, asked.tags, actor)
+        if self._post is not None:
+            self._post.publish()
         return json_response(wire.Done())
 
     async def merge(self, request: Request, actor: Actor) -> Response:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from agent.stage.types import CacheChoice, EngineChoice, Numerics
+from agent.volunteer.wishes import PlainValue
 from console.fleet.direct import StageLink
 from console.pipeline.types import Ending, QueuedAnswer, SpeculationStatus, StageStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRecord, Quota, Role, Scope, User
@@ -295,6 +296,39 @@ class Status(msgspec.Struct, frozen=True):
     agents_connected: int
     agents_known: int
     pipelines: list[PipelineView]
+
+
+class PolicyScope(msgspec.Struct, frozen=True):
+    """What the administrator wants of the PCs with `tag`, or of all (empty): only rows that say something."""
+
+    tag: str
+    values: dict[str, PlainValue]
+    revision: int
+    updated_s: float
+
+
+class PolicyRefusal(msgspec.Struct, frozen=True):
+    """A PC that does not take the policy: the revision it keeps, and its sentence."""
+
+    device_id: str
+    name: str
+    revision: int
+    message: str
+
+
+class PolicyView(msgspec.Struct, frozen=True):
+    """What is wanted of volunteering PCs. `built_in` is what holds where nobody says anything."""
+
+    scopes: list[PolicyScope]
+    refusals: list[PolicyRefusal]
+    built_in: dict[str, PlainValue]
+
+
+class PolicyChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Set rows for all PCs (`tag` empty) or those with a tag; null takes a row back."""
+
+    values: Annotated[dict[str, PlainValue], msgspec.Meta(min_length=1, max_length=100)]
+    tag: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -68,6 +68,13 @@ def test_a_good_document_is_taken_and_a_newer_one_after_it(authority: Authority,
     assert judge(authority, signed(signer, make_body(revision=8)), last=first).revision == 8
 
 
+def test_a_pc_that_got_another_tag_takes_other_wishes_of_the_same_revision(
+    authority: Authority, signer: Signer
+) -> None:
+    other = make_body(issued_s=NOW_S + 1, wishes=Wishes(enabled=False))
+    assert judge(authority, signed(signer, other), last=make_body()).wishes == Wishes(enabled=False)
+
+
 def test_the_same_revision_is_taken_again_with_a_later_end(authority: Authority, signer: Signer) -> None:
     first = judge(authority, signed(signer, make_body()))
     later = make_body(issued_s=NOW_S + DAY_S, expires_s=NOW_S + DAY_S + LIFE_S)
@@ -87,7 +94,7 @@ def test_the_same_revision_is_taken_again_with_a_later_end(authority: Authority,
         ({"revision": 6}, "revision"),
         ({"revision": 0}, "value"),
         ({"revision": 2**60}, "value"),
-        ({"wishes": Wishes(idle_start_s=601.0)}, "changed"),
+        ({"wishes": Wishes(idle_start_s=601.0)}, "revision"),
         ({"wishes": Wishes(idle_start_s=-1.0)}, "value"),
         ({"wishes": Wishes(cpu_busy_percent=1e308)}, "value"),
         ({"wishes": Wishes(memory_max_bytes=2**60)}, "value"),

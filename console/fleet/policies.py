@@ -1,0 +1,80 @@
+"""Brings the administrator's wishes to the PCs, signed, and says what of their answers is kept. Event loop only.
+
+A PC is told when it joins and whenever the wishes change. What it answers, and when it tends to rest, lie among the
+device's facts in the registry (`whereabouts.py` writes them), where the planner finds them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from agent.link.identity import DeviceId
+from agent.link.messages import PolicyKept, VolunteerPolicy
+from agent.volunteer.availability import is_coarse
+from agent.volunteer.documents import LIFE_S, SCHEMA, PolicyBody, encode_body
+from console.fleet.events import AgentJoined, AgentTold, FleetEvent
+from console.fleet.hub import Hub
+from console.registry.policies import combined
+from console.registry.registry import Registry
+
+log = logging.getLogger(__name__)
+
+POLICY_FACT, RESTING_FACT = "volunteer_policy", "resting"
+"""Keys in a device's facts: a PolicyKept and a Resting as plain JSON."""
+
+
+class PolicyPost:
+    """Subscribe `on_fleet_event` to the hub. `sign` is the console's word for a policy's body."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        hub: Hub,
+        fleet_id: str,
+        sign: Callable[[bytes], bytes],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._registry = registry
+        self._hub = hub
+        self._fleet_id = fleet_id
+        self._sign = sign
+        self._now = now
+
+    def on_fleet_event(self, event: FleetEvent) -> None:
+        """Tell a PC that joined what is wanted of it."""
+        if isinstance(event, AgentJoined) and event.agent.hello.takes_policy:
+            self._post(event.agent.device_id)
+
+    def publish(self) -> None:
+        """Tell every connected PC: the wishes, or the tags, have changed."""
+        for agent in self._hub.agents():
+            if agent.hello.takes_policy:
+                self._post(agent.device_id)
+
+    def _post(self, device_id: str) -> None:
+        wanted = self._registry.policies.list()
+        record = self._registry.devices.find(DeviceId(device_id)) if wanted else None
+        if record is None:
+            return
+        revision, wishes = combined(wanted, record.tags)
+        now_s = self._now()
+        body = encode_body(PolicyBody(SCHEMA, self._fleet_id, device_id, revision, now_s, now_s + LIFE_S, wishes))
+        self._hub.tell(device_id, VolunteerPolicy(body, self._sign(body)))
+
+
+def fact_of(told: AgentTold) -> dict[str, Any]:
+    """Return what is kept of what an agent says; nothing of what cannot be."""
+    message = told.message
+    if isinstance(message, PolicyKept):
+        if message.code:
+            log.warning("Device %s does not take the policy: %s", told.device_id, message.message[:500])
+        return {POLICY_FACT: msgspec.structs.asdict(message)}
+    if is_coarse(message.blocks) and abs(message.utc_offset_s) <= 86_400:
+        return {RESTING_FACT: msgspec.structs.asdict(message)}
+    log.warning("Device %s says when it rests in a way that cannot be; it is not kept.", told.device_id)
+    return {}
