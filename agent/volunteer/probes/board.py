@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from agent.volunteer.probes.load import ExclusiveApps
 from agent.volunteer.probes.worker import DEADLINE_S, Sample, WatchThread, Worker
 
 log = logging.getLogger(__name__)
+
+_Said = TypeVar("_Said")
 
 INPUT_TOLERANCE_S = 0.05
 """How far a source's reckoning of the last input may wander: Windows counts in steps of 16 ms."""
@@ -136,6 +138,12 @@ class ProbeBoard:
                 self._slept_s = self._asleep_s()
             return max(0.0, self._slept_s - before_s)
 
+    def _tell(self, listener: Callable[[_Said], None], said: _Said) -> None:
+        try:
+            listener(said)
+        except Exception:  # the edge of a thread that has to go on reading
+            log.exception("Whoever listens to the probes failed.")
+
     def _sampled(self, probe: Probe, sample: Sample) -> None:
         """Find input between two reads of a presence source.
 
@@ -149,14 +157,14 @@ class ProbeBoard:
         before_s = self._inputs_s.get(probe.name)
         self._inputs_s[probe.name] = earliest_s + sample.took_s
         if before_s is not None and earliest_s > before_s + INPUT_TOLERANCE_S:
-            self._on_input(probe.name)
+            self._tell(self._on_input, probe.name)
 
     def _heard_by(self, name: str) -> Callable[[SystemEvent], None]:
         def heard(event: SystemEvent) -> None:
             if event in ("input", "unlocked"):
-                self._on_input(name)
+                self._tell(self._on_input, name)
             if event != "input":
-                self._on_event(event)
+                self._tell(self._on_event, event)
                 self.refresh()
 
         return heard

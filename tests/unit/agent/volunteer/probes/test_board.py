@@ -221,6 +221,23 @@ def test_a_push_tells_of_input_and_a_change_of_session_reads_everything_anew() -
         assert len(run.inputs) == 2
 
 
+def test_a_listener_that_fails_stops_no_probe(expected_logs: Callable[..., None]) -> None:
+    expected_logs("agent.volunteer.probes.board", "listens")
+    x11 = Table({"idle_s": 400.0})
+    with rounds(("x11", x11, "idle_s")) as run:
+
+        def fail(source: str) -> None:
+            run.inputs.append(source)
+            raise RuntimeError("the loop is closed")
+
+        run.board._on_input = fail
+        for _ in range(2):
+            run.clock.now_s += 500
+            x11.answer = {"idle_s": 1.0}
+            run.turn()
+        assert run.inputs == ["x11", "x11"]
+
+
 def test_the_board_passes_on_which_programs_to_look_for() -> None:
     apps = ExclusiveApps(lambda: ["OBS.exe", "bash"])
     made = [Probe("programs", apps, ("exclusive",), interval_s=3600.0)]
