@@ -39,6 +39,8 @@ from agent.control.protocol import (
     Told,
 )
 from agent.control.server import ControlServer
+from agent.volunteer.explain import SENTENCES
+from agent.volunteer.reasons import ReasonCode
 
 GIB = 2**30
 NOW_S = 1_796_000_000.0
@@ -57,9 +59,10 @@ def make_status(**changes: Any) -> Status:
     return msgspec.structs.replace(status, **changes)
 
 
-def make_reason(code: str, *, for_s: float = 0.0, now_s: float = NOW_S, text: str = "Some reason.") -> ReasonShown:
-    """A reason that has held for a while."""
-    return ReasonShown(code, "pause", text, now_s - for_s)
+def make_reason(code: str, *, for_s: float = 0.0, now_s: float = NOW_S, text: str | None = None) -> ReasonShown:
+    """A reason that has held for a while; the text is the service's own if none is given."""
+    said = SENTENCES[ReasonCode(code)].replace(" ({detail})", "") if text is None else text
+    return ReasonShown(code, "pause", said, now_s - for_s)
 
 
 def make_row(field: str, kind: str, value: object, **changes: Any) -> PolicyRow:

@@ -33,13 +33,15 @@ class XServer:
 
 
 @contextlib.contextmanager
-def x_server() -> Iterator[XServer]:
-    """Start a display; skips where Xvfb or xdotool is missing."""
+def x_server(size: str = "320x240", memory_folder: Path | None = None) -> Iterator[XServer]:
+    """Start a display; skips where Xvfb or xdotool is missing. `memory_folder` is where its picture can be read."""
     missing = [name for name in ("Xvfb", "xdotool") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"{' and '.join(missing)} are not installed (Debian: apt-get install xvfb xdotool)")
     reads, writes = os.pipe()
-    command = ["Xvfb", "-displayfd", str(writes), "-screen", "0", "320x240x24", "-nolisten", "tcp", "-noreset"]
+    command = ["Xvfb", "-displayfd", str(writes), "-screen", "0", f"{size}x24", "-nolisten", "tcp", "-noreset"]
+    if memory_folder is not None:
+        command += ["-fbdir", str(memory_folder)]
     with subprocess.Popen(command, pass_fds=[writes], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         os.close(writes)
         try:
