@@ -11,6 +11,7 @@ wished(wish)         ◄────────────  what a second star
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import threading
@@ -80,11 +81,16 @@ class Bridge(QObject):
 
     def look_now(self) -> None:
         """Look for the service at once: somebody has just started it."""
-        self._loop.call_soon_threadsafe(self._look_now.set)
+        self._to_loop(self._look_now.set)
 
     def order(self, make: Callable[[int], Order], on_answer: OnAnswer = _ignore, on_told: OnTold = _ignore) -> None:
         """Give an order; `make` gets its id. The callbacks come on the GUI thread; a refusal is an answer, too."""
-        self._loop.call_soon_threadsafe(self._begin, make, on_answer, on_told)
+        self._to_loop(self._begin, make, on_answer, on_told)
+
+    def _to_loop(self, call: Callable[..., object], *arguments: object) -> None:
+        # Closed when the program ends, and then nobody waits for what comes of it.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call, *arguments)
 
     @Slot(object)
     def _take(self, call: Callable[[], None]) -> None:
@@ -127,8 +133,7 @@ class Bridge(QObject):
 
         def call() -> None:
             function(*arguments)
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(say_heard)
+            self._to_loop(say_heard)
 
         self._post(call)
         await heard

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.control.protocol import Phase, ReasonShown, Status
+from agent.control.protocol import Phase, PolicyRow, ReasonShown, Status
 from agent.tray.texts import Texts
 
 StateIcon = Literal["idle", "contributing", "paused", "waiting", "attention", "offline"]
@@ -77,10 +77,16 @@ def show(status: Status | None, now_s: float, texts: Texts, *, trouble: str = ""
 
 
 def must_ask_consent(status: Status) -> bool:
-    """Whether the owner has never said if this PC may work: the first run."""
+    """Whether the owner has never said if this PC may work: the first run. An administrator cannot say it for them."""
     return any(
-        row.field == CONSENT_FIELD and not row.locked and row.asked.get("employee") is None for row in status.policy
+        row.field == CONSENT_FIELD and row.value is not False and row.asked.get("employee") is None
+        for row in status.policy
     )
+
+
+def can_change(row: PolicyRow) -> bool:
+    """Whether a wish of the owner can make a difference: what the company allows, they may still forbid."""
+    return not row.locked or row.value is True
 
 
 def ticks(status: Status | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QLocale, QSize, Qt
+from PySide6.QtCore import QLocale, QModelIndex, QPersistentModelIndex, QSize, Qt
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -12,6 +12,8 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QLabel,
     QScrollArea,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
     QTableWidget,
     QTableWidgetItem,
     QWidget,
@@ -102,6 +104,16 @@ class Picture(QWidget):
         painter.end()
 
 
+class _RoomyCells(QStyledItemDelegate):
+    """Keeps the text of one column away from the next."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:  # noqa: N802 - Qt's name
+        size = super().sizeHint(option, index)
+        widget = self.parent()
+        letter = widget.fontMetrics().averageCharWidth() if isinstance(widget, QWidget) else 0
+        return QSize(size.width() + 2 * letter, size.height())
+
+
 class Table(QTableWidget):
     """A table to read: rows of text, one selected as a whole, columns as wide as they need and the last the rest."""
 
@@ -113,6 +125,7 @@ class Table(QTableWidget):
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.setAlternatingRowColors(True)
+        self.setItemDelegate(_RoomyCells(self))
         self.setShowGrid(False)
         self.setWordWrap(True)
         self.setTabKeyNavigation(False)  # Tab leaves the table; arrows move inside

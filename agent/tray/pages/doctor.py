@@ -48,6 +48,7 @@ class DoctorPage(Page):
         self.rows.addWidget(self.result)
         headers = [texts(f"doctor.{name}") for name in ("verdict", "check", "said")]
         self.findings = Table(texts("doctor.findings"), headers)
+        self.findings.hide()
         self.rows.addWidget(self.findings, 3)
         self.rows.addWidget(heading(texts("doctor.probes")))
         headers = [texts(f"doctor.{name}") for name in ("probe", "value", "source", "age")]
@@ -124,6 +125,7 @@ class DoctorPage(Page):
             for finding in sorted(findings, key=lambda finding: finding.verdict != "problem")
         ]
         self.findings.show_rows(rows)
+        self.findings.show()
         problems = sum(finding.verdict == "problem" for finding in findings)
         self._end(self.texts("doctor.problems", n=problems) if problems else self.texts("doctor.healthy"))
 

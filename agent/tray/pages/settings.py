@@ -13,7 +13,7 @@ from agent.tray.commands import Commands
 from agent.tray.pages.editors import editor_for, said
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
-from agent.tray.view import Shown
+from agent.tray.view import Shown, can_change
 from agent.tray.widgets import announce, heading, label
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -115,10 +115,9 @@ class RowEditor:
         self.reset.setToolTip(texts("settings.reset_tip"))
         self.reset.clicked.connect(lambda: self._change(None))
         right.addWidget(self.editor, 0, 0)
-        right.addWidget(self.reset, 0, 1)
-        right.setColumnStretch(0, 1)
-        # The same in every section, and wide enough for a schedule.
-        self.right.setFixedWidth(self.right.fontMetrics().averageCharWidth() * 46)
+        right.addWidget(self.reset, 1, 0, Qt.AlignmentFlag.AlignLeft)
+        # The same in every section, and narrow enough to leave room for words at twice the letters.
+        self.right.setFixedWidth(self.right.fontMetrics().averageCharWidth() * 34)
 
     def follow(self, row: PolicyRow) -> None:
         """Show what holds now. What somebody is typing stays."""
@@ -129,8 +128,8 @@ class RowEditor:
         origin = self._said_origin(row, wish)
         self._origin.setText(origin)
         self.editor.name(self.name, origin)
-        self.editor.setEnabled(not row.locked)
-        self.reset.setEnabled(wish is not None and not row.locked)
+        self.editor.setEnabled(can_change(row))
+        self.reset.setVisible(wish is not None)
 
     def _said_origin(self, row: PolicyRow, wish: PolicyValue) -> str:
         texts = self._texts
@@ -142,7 +141,7 @@ class RowEditor:
         asked = row.asked.get("admin")
         if asked is not None and row.set_by != "admin":
             parts.append(texts("settings.admin_asked", value=said(row, asked, texts)))
-        if row.locked:
+        if not can_change(row):
             parts.append(texts("settings.locked"))
         return " ".join(parts)
 

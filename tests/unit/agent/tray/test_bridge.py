@@ -117,6 +117,8 @@ def test_it_stops_in_the_middle_of_anything(bridge: Bridge, qtbot: QtBot) -> Non
     bridge.order(lambda id_: Enrol(id_, "fallow1.x"))
     bridge.stop()
     bridge.stop()
+    bridge.look_now()
+    bridge.order(Resume)
 
 
 def test_a_bridge_that_never_started_can_be_stopped(bridge: Bridge) -> None:

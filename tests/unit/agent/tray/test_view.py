@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.control import protocol
 from agent.control.protocol import Countdown, StageShown, Status
 from agent.tray.texts import LANGUAGES, Texts, load_texts
-from agent.tray.view import ABILITIES, MAX_TOOLTIP_CHARS, Shown, must_ask_consent, show, ticks
+from agent.tray.view import ABILITIES, MAX_TOOLTIP_CHARS, Shown, can_change, must_ask_consent, show, ticks
 from agent.volunteer.reasons import ReasonCode
 from tests.support.fake_service import NOW_S, make_reason, make_row, make_status
 
@@ -155,13 +155,21 @@ def test_an_installed_chat_needs_no_address() -> None:
     [
         (make_row("enabled", "switch", True), True),
         (make_row("enabled", "switch", True, asked={"employee": False}), False),
-        (make_row("enabled", "switch", True, asked={"admin": True, "employee": None}), True),
+        (
+            make_row("enabled", "switch", True, set_by="admin", asked={"admin": True, "employee": None}, locked=True),
+            True,
+        ),
         (make_row("enabled", "switch", False, asked={"admin": False}, locked=True), False),
         (make_row("schedule", "schedule", "always"), False),
     ],
 )
 def test_consent_is_asked_for_until_the_owner_has_answered(row: protocol.PolicyRow, asks: bool) -> None:
     assert must_ask_consent(make_status(policy=[row])) is asks
+
+
+@pytest.mark.parametrize(("value", "locked", "can"), [(True, True, True), (False, True, False), (False, False, True)])
+def test_what_the_company_allows_its_people_may_still_forbid(value: bool, locked: bool, can: bool) -> None:
+    assert can_change(make_row("fullscreen", "switch", value, locked=locked)) is can
 
 
 REASONS = st.lists(
