@@ -78,6 +78,8 @@ def from_plain(name: str, value: PlainValue) -> Any:
     if isinstance(value, str):
         return _parse_hours(name, value)
     if isinstance(value, list):
+        if not all(isinstance(one, str) for one in value):
+            raise WishRefused(f"{name} is a list of names, and something in it is no text.")
         return check_value(name, frozenset(value))
     return check_value(name, int(value) if kind == "bytes" and math.isfinite(value) else value)
 

@@ -28,6 +28,10 @@ POLICY_FACT, RESTING_FACT = "volunteer_policy", "resting"
 """Keys in a device's facts: a PolicyKept and a Resting as plain JSON."""
 
 
+LONGEST_ANSWER = 500
+"""Letters of a PC's sentence that are kept."""
+
+
 class PolicyPost:
     """Subscribe `on_fleet_event` to the hub. `sign` is the console's word for a policy's body."""
 
@@ -72,8 +76,14 @@ def fact_of(told: AgentTold) -> dict[str, Any]:
     message = told.message
     if isinstance(message, PolicyKept):
         if message.code:
-            log.warning("Device %s does not take the policy: %s", told.device_id, message.message[:500])
-        return {POLICY_FACT: msgspec.structs.asdict(message)}
+            log.warning("Device %s does not take the policy: %s", told.device_id, message.message[:LONGEST_ANSWER])
+        return {
+            POLICY_FACT: {
+                "revision": message.revision,
+                "code": message.code[:LONGEST_ANSWER],
+                "message": message.message[:LONGEST_ANSWER],
+            }
+        }
     if is_coarse(message.blocks) and abs(message.utc_offset_s) <= 86_400:
         return {RESTING_FACT: msgspec.structs.asdict(message)}
     log.warning("Device %s says when it rests in a way that cannot be; it is not kept.", told.device_id)

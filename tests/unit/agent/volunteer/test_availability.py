@@ -90,7 +90,7 @@ def test_the_first_day_is_told_nobody() -> None:
     assert likely([], MONDAY_UNIX_S, 0.0, HOUR_S) is None
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.floats(0, 3 * DAY_S), st.booleans(), st.sampled_from([0.0, -18000.0, 20700.0])), max_size=30)
 )
@@ -113,7 +113,7 @@ class TestRecording:
         pc = PlayedPc()
         pc.serve()
         recorder = AvailabilityRecorder(tmp_path)
-        self.record(recorder, pc, 30)
+        self.record(recorder, pc, 25)
         recorder.save()
         again = AvailabilityRecorder(tmp_path)
         assert len(again.shared(Policy(share_availability=True))) == BLOCKS

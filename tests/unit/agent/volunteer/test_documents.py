@@ -246,7 +246,7 @@ class TestKeeping:
         [
             ("moon_phase", 1), ("enabled", "yes"), ("idle_start_s", True), ("idle_start_s", float("nan")),
             ("idle_start_s", 1e9), ("devices", ["TPU"]), ("devices", "CPU"), ("schedule", "whenever"),
-            ("memory_max_bytes", float("inf")),
+            ("memory_max_bytes", float("inf")), ("exclusive_programs", [1, ["x"]]),
         ],
     )  # fmt: skip
     def test_a_wish_that_is_not_possible_is_refused_and_changes_nothing(

@@ -147,5 +147,5 @@ class Walk(RuleBasedStateMachine):
         assert all(later - first >= 600 for first, later in zip(self.yields_s, self.yields_s[3:], strict=False))
 
 
-Walk.TestCase.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+Walk.TestCase.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)
 TestWalk = Walk.TestCase

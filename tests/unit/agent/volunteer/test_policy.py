@@ -58,7 +58,7 @@ def test_every_row_has_a_value_a_wish_and_a_rule() -> None:
     assert set(merge(Wishes(), Wishes()).set_by.values()) == {"built-in"}
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(admin=WISHES, employee=WISHES)
 def test_what_holds_is_as_tight_as_what_anybody_asked_for(admin: Wishes, employee: Wishes) -> None:
     merged = merge(admin, employee)
@@ -70,7 +70,7 @@ def test_what_holds_is_as_tight_as_what_anybody_asked_for(admin: Wishes, employe
             assert is_as_tight(row, value, row.bound), name
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(admin=WISHES, employee=WISHES)
 def test_an_expired_policy_loosens_nothing(admin: Wishes, employee: Wishes) -> None:
     now, later = merge(admin, employee).policy, merge(admin, employee, admin_expired=True).policy
@@ -78,7 +78,7 @@ def test_an_expired_policy_loosens_nothing(admin: Wishes, employee: Wishes) -> N
         assert is_as_tight(row, getattr(later, name), getattr(now, name)), name
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(one=WISHES, other=WISHES, third=WISHES)
 def test_the_order_of_arrival_changes_nothing(one: Wishes, other: Wishes, third: Wishes) -> None:
     assert combine_wishes(one, other) == combine_wishes(other, one)

@@ -68,14 +68,14 @@ def test_no_window_is_never_and_always_is_the_whole_week() -> None:
     assert opens_in_min(NEVER, 5.0) is None
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(SCHEDULES)
 def test_what_is_written_is_read_again(hours: Hours) -> None:
     assert parse_schedule(format_schedule(hours)) == hours
     assert checked_hours(hours) == hours
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(WINDOWS, WINDOWS, st.integers(0, WEEK_MIN - 1))
 def test_hours_are_open_exactly_where_a_window_is(one: list[Window], other: list[Window], minute: int) -> None:
     def opened(windows: list[Window]) -> bool:
@@ -85,7 +85,7 @@ def test_hours_are_open_exactly_where_a_window_is(one: list[Window], other: list
     assert is_open(intersect(hours_of(one), hours_of(other)), minute) == (opened(one) and opened(other))
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(SCHEDULES, st.integers(0, WEEK_MIN - 1))
 def test_the_countdown_ends_when_the_hours_open_and_not_before(hours: Hours, minute: int) -> None:
     wait_min = opens_in_min(hours, minute)
