@@ -11,11 +11,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from websockets.asyncio.client import ClientConnection
 
-from agent.devices import introduce
 from agent.link.authorities import read_authorities
 from agent.link.enrolment import enrol
 from agent.link.errors import LinkError
@@ -41,6 +39,7 @@ from console.data import registry_path
 from console.registry.registry import Registry
 from console.service import ConsoleService, ServiceSettings
 from tests.support.enrolment import make_facts
+from tests.support.fleet import make_hello
 
 KEYS = Keystore.files_only("test")
 
@@ -81,9 +80,8 @@ class Pc:
     @contextlib.asynccontextmanager
     async def linked(self) -> AsyncIterator[None]:
         dialler = Membership(self.identity, KEYS).dialler
-        hello = introduce([], memory_bytes=2**30, key_protection="file", held_sha256=[])
         self.control = await dialler.dial(CONTROL_PATH)
-        await self.control.send(encode_message(msgspec.structs.replace(hello, takes_policy=True)))
+        await self.control.send(encode_message(make_hello(takes_policy=True)))
         await self.control.recv(decode=False)
         data = await dialler.dial(DATA_PATH)
         try:
