@@ -170,6 +170,8 @@ async def test_when_a_pc_tends_to_rest_is_kept_for_the_planner(folder: Path, pc:
         await pc.control.send(encode_message(Resting([90] * 56, 3600.0)))
         kept = {"blocks": [90] * 56, "utc_offset_s": 3600.0}
         await until_kept(folder, pc, "resting", lambda fact: fact == kept)
+    (shown,) = await run(folder, "agents")
+    assert shown["rests_percent"] == 90
 
 
 async def test_a_row_that_is_none_is_refused_with_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

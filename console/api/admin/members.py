@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -114,7 +115,7 @@ class MemberRoutes:
     async def list_agents(self, request: Request, actor: Actor) -> Response:
         elsewhere = self._presence.elsewhere if self._presence is not None else {}
         records = await asyncio.to_thread(self._registry.devices.list)
-        views = agent_views(records, self._hub.agents(), elsewhere)
+        views = agent_views(records, self._hub.agents(), elsewhere, now_s=time.time())
         return json_response(wire.Agents(views))
 
     async def approve(self, request: Request, actor: Actor) -> Response:

@@ -71,6 +71,8 @@ class Agent(msgspec.Struct, frozen=True):
     """The console it is connected to, of several that share a registry; empty: this one."""
     same_machine: list[str] = []
     """Other records that seem to be of the same machine: candidates for a merge."""
+    rests_percent: int | None = None
+    """How likely it rests in the next hours, by its habits; None: it does not tell."""
 
 
 class Agents(msgspec.Struct, frozen=True):

@@ -7,19 +7,27 @@ from types import MappingProxyType
 
 import msgspec
 
+from agent.link.messages import Resting
+from agent.volunteer.availability import likely
 from console.api.admin.types import Agent
 from console.fleet.events import AgentView
+from console.fleet.policies import RESTING_FACT
 from console.registry.records import DeviceRecord
 
+LOOK_AHEAD_S = 8 * 3600.0
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 def agent_views(
-    records: Sequence[DeviceRecord], connected: Sequence[AgentView], elsewhere: Mapping[str, str] = NOWHERE
+    records: Sequence[DeviceRecord],
+    connected: Sequence[AgentView],
+    elsewhere: Mapping[str, str] = NOWHERE,
+    *,
+    now_s: float,
 ) -> list[Agent]:
     """Describe every known PC; one that is not connected keeps what it said last.
 
-    `elsewhere` names the console of those that are connected to another one.
+    `elsewhere` names the console of those that are connected to another one; `now_s` is Unix time.
     """
     live = {agent.device_id: agent for agent in connected}
     machines: dict[str, list[str]] = {}
@@ -30,11 +38,20 @@ def agent_views(
     for record in records:
         view = _connected(record, live[record.device_id]) if record.device_id in live else _offline(record)
         same = [other for other in machines.get(record.machine_sha256, []) if other != record.device_id]
-        view = msgspec.structs.replace(view, tags=record.tags, same_machine=same)
+        rests = _rests_percent(record.facts.get(RESTING_FACT), now_s)
+        view = msgspec.structs.replace(view, tags=record.tags, same_machine=same, rests_percent=rests)
         if view.link == "offline" and record.device_id in elsewhere:
             view = msgspec.structs.replace(view, link="connected", console=elsewhere[record.device_id])
         views.append(view)
     return views
+
+
+def _rests_percent(fact: object, now_s: float) -> int | None:
+    if fact is None:
+        return None
+    told = msgspec.convert(fact, Resting)
+    chance = likely(told.blocks, now_s, told.utc_offset_s, LOOK_AHEAD_S)
+    return None if chance is None else round(100 * chance)
 
 
 def _connected(record: DeviceRecord, view: AgentView) -> Agent:
