@@ -15,6 +15,8 @@ from agent.tray.texts import Texts
 from agent.tray.widgets import Numbers
 
 GIB = 2**30
+NO_LIMIT_BYTES = 2**48
+"""The most a policy can hold, and more than any PC has."""
 LARGEST = 2**31 - 1
 PERMISSIONS = frozenset({"fullscreen", "remote_session", "inhibited", "metered", "power_saver", "contribute_now"})
 """Rows that say that work may go on while something is so."""
@@ -44,7 +46,7 @@ def said(row: PolicyRow, value: PolicyValue, texts: Texts) -> str:
         return texts.duration(value)
     numbers = Numbers(texts)
     if row.kind == "bytes":
-        return texts("value.no_limit") if value >= 2**48 else numbers.memory(value)
+        return texts("value.no_limit") if value >= NO_LIMIT_BYTES else numbers.memory(value)
     number = numbers.whole(value) if float(value).is_integer() else numbers.decimal(value)
     return f"{number}{unit_of(row)}"
 
@@ -121,15 +123,20 @@ class NumberEditor(Editor):
     decimals = 0
 
     def __init__(self, row: PolicyRow, texts: Texts) -> None:
-        self._box = _DoubleBox()
+        self._box = self.make_box(texts)
         super().__init__(self._box)
         self._box.setDecimals(self.decimals)
-        self._box.setSuffix(self.suffix(row, texts))
+        self._suffix = self.suffix(row, texts)
+        self._box.setSuffix(self._suffix)
         low = row.minimum if row.minimum is not None else 0.0
         high = row.maximum if row.maximum is not None else float(LARGEST) * self.factor
         self._box.setRange(low / self.factor, high / self.factor)
         self._shown = 0.0
         self._box.editingFinished.connect(self._finished)
+
+    def make_box(self, texts: Texts) -> QDoubleSpinBox:
+        """Return the box to type in."""
+        return _DoubleBox()
 
     def suffix(self, row: PolicyRow, texts: Texts) -> str:
         """Return the unit."""
@@ -146,14 +153,41 @@ class NumberEditor(Editor):
             self.edited.emit(value)
 
 
+class _SizeBox(_DoubleBox):
+    """GiB; what is too large to be a limit is said in words."""
+
+    def __init__(self, no_limit: str) -> None:
+        super().__init__()
+        self._no_limit = no_limit
+
+    def textFromValue(self, value: float) -> str:  # noqa: N802 - Qt's name
+        return self._no_limit if value * GIB >= NO_LIMIT_BYTES else super().textFromValue(value)
+
+    def valueFromText(self, text: str) -> float:  # noqa: N802 - Qt's name
+        return NO_LIMIT_BYTES / GIB if text == self._no_limit else super().valueFromText(text)
+
+    def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
+        if text == self._no_limit:
+            return QValidator.State.Acceptable, text, position
+        return super().validate(text, position)
+
+
 class BytesEditor(NumberEditor):
     """A size, in GiB."""
 
     factor = float(GIB)
     decimals = 1
 
+    def make_box(self, texts: Texts) -> QDoubleSpinBox:
+        return _SizeBox(texts("value.no_limit"))
+
     def suffix(self, row: PolicyRow, texts: Texts) -> str:
         return texts("unit.gibibytes", number="")
+
+    def show_value(self, value: PolicyValue) -> None:
+        endless = isinstance(value, int | float) and value >= NO_LIMIT_BYTES
+        self._box.setSuffix("" if endless else self._suffix)
+        super().show_value(value)
 
     def _finished(self) -> None:
         value = round(self._box.value() * self.factor)

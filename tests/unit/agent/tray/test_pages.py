@@ -29,11 +29,11 @@ from agent.tray.consent import ConsentDialog
 from agent.tray.launch import Launch
 from agent.tray.pages.chart import Chart
 from agent.tray.pages.doctor import DoctorPage
-from agent.tray.pages.editors import DurationBox
+from agent.tray.pages.editors import DurationBox, editor_for
 from agent.tray.pages.history import HistoryPage
 from agent.tray.pages.now import NowPage
 from agent.tray.pages.settings import SettingsPage
-from agent.tray.texts import LANGUAGES
+from agent.tray.texts import LANGUAGES, Texts
 from agent.tray.window import Window
 from tests.support.fake_service import (
     FakeService,
@@ -265,6 +265,22 @@ def test_news_do_not_overwrite_what_is_being_typed(settings: SettingsPage, servi
 
 def test_a_row_nobody_has_translated_is_shown_at_the_end(settings: SettingsPage) -> None:
     assert settings.editors["telemetry"].name == "telemetry"
+
+
+def test_no_limit_is_said_in_words_and_can_be_made_one(qapp: QApplication, texts: Texts) -> None:
+    row = make_row("memory_max_bytes", "bytes", 2**48, minimum=0.0, maximum=float(2**48))
+    editor = editor_for(row, texts)
+    wishes: list[PolicyValue] = []
+    editor.edited.connect(wishes.append)
+    box = editor.inner
+    assert isinstance(box, QAbstractSpinBox)
+    editor.show_value(2**48)
+    assert box.text() == "no limit"
+    QTest.keyClick(box, Qt.Key.Key_Return)
+    type_in(box, "8")
+    assert wishes == [8 * 2**30]
+    editor.show_value(8 * 2**30)
+    assert box.text() == "8.0 GiB"
 
 
 @pytest.mark.parametrize(
