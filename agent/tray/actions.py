@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMenu
 
@@ -113,6 +113,8 @@ class Actions(QObject):
 
 def fill_menu(menu: QMenu, actions: Actions, headline: QAction, detail: QAction, texts: Texts) -> None:
     """Put everything into the tray's menu, the status line first."""
+    for old in menu.findChildren(QMenu, options=Qt.FindChildOption.FindDirectChildrenOnly):
+        old.deleteLater()  # `clear` takes them out and leaves them behind
     menu.clear()
     menu.setToolTipsVisible(True)
     menu.addAction(headline)

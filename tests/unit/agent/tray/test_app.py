@@ -25,7 +25,8 @@ from agent.control.protocol import (
     Resume,
     SwitchDevice,
 )
-from agent.tray.app import IN_SIGHT_MS, IN_TRAY_MS, TrayProgram
+from agent.tray import palettes
+from agent.tray.app import IN_SIGHT_MS, IN_TRAY_MS, TrayProgram, _choose_colours
 from agent.tray.consent import ConsentDialog
 from agent.tray.launch import Launch
 from tests.support.fake_service import (
@@ -270,6 +271,24 @@ def test_a_second_start_brings_the_window_up(program: TrayProgram) -> None:
         assert program.window._page().name == page
         program.window.close()
         assert not program.window.isVisible()
+
+
+def test_a_desktop_that_turns_dark_turns_the_open_window_dark(
+    program: TrayProgram, qapp: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = program.open_window()
+    _choose_colours(qapp, "system")
+
+    def ground() -> str:
+        return str(window.grab().toImage().pixelColor(2, 2).name())
+
+    assert ground() == palettes.COLOURS["light"].window
+    try:
+        monkeypatch.setattr(palettes, "system_scheme", lambda _: "dark")
+        qapp.styleHints().colorSchemeChanged.emit(Qt.ColorScheme.Dark)
+        qtbot.waitUntil(lambda: ground() == palettes.COLOURS["dark"].window)
+    finally:
+        palettes.apply(qapp, "light")
 
 
 def test_without_a_tray_the_window_opens_by_itself(program: TrayProgram) -> None:
