@@ -1,7 +1,8 @@
-"""`fallow-agent`: enrol this PC, run the agent without a window, ask how it is.
+"""`fallow-agent`: enrol this PC, run the agent without a window, ask how it is and tell it what to do.
 
-Exit codes: 0 fine, 1 unexpected, 2 wrong usage, 3 not running (`status`), and those of the errors: 10 invite,
-11 identity, 12 enrolment, 13 link, 14 refused, 15 settings, 16 disk, 17 data folder in use. An invite is a secret: it
+Exit codes: 0 fine, 1 unexpected, 2 wrong usage, 3 not running, and those of the errors: 10 invite,
+11 identity, 12 enrolment, 13 link, 14 refused, 15 settings, 16 disk, 17 data folder in use, 18 the running agent cannot
+be reached, 19 it said no. An invite is a secret: it
 comes from a file or standard input, never from the command line, which everybody on the PC can read.
 """
 
@@ -11,8 +12,6 @@ import argparse
 import asyncio
 import json
 import logging
-import os
-import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -20,16 +19,21 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from agent.cli_control import add_commands, ask_status, enrol_running, status_lines
+from agent.control.errors import ControlError, ControlUnavailable
+from agent.control.protocol import Told
+from agent.joining import join, own_name
 from agent.link import invite as invites
-from agent.link.enrol_messages import Facts
-from agent.link.enrolment import EnrolState, enrol
+from agent.link.enrolment import EnrolState
 from agent.link.errors import IdentityMissing, InviteDamaged, LinkError
 from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore
 from agent.link.store import StoreError
+from agent.logs import set_up_log
 from agent.settings import (
     AgentSettings,
     AgentState,
+    DataFolderBusy,
     SettingsError,
     default_data_folder,
     load_settings,
@@ -47,10 +51,10 @@ MAX_INVITE_FILE_BYTES = 64 * 1024
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = _parser().parse_args(argv)
-    _set_up_log(as_json=options.log_json, shown=options.log_shown)
+    set_up_log(as_json=options.log_json, shown=options.log_shown)
     try:
         return int(options.command(options))
-    except (LinkError, SettingsError) as error:
+    except (LinkError, SettingsError, ControlError) as error:
         return _fail(str(error), error.exit_code)
     except StoreError as error:
         return _fail(str(error), EXIT_DISK)
@@ -76,9 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     enrolling.add_argument(
         "--invite-file", type=Path, metavar="FILE", help="where the invite is (default: standard input)"
     )
-    enrolling.add_argument(
-        "--name", default=platform.node() or "unnamed", help="what the console calls this PC (default: its host name)"
-    )
+    enrolling.add_argument("--name", default=own_name(), help="what the console calls this PC (default: its host name)")
     enrolling.add_argument("--force", action="store_true", help="replace a usable identity")
     enrolling.add_argument("--delete-invite-file", action="store_true", help="delete the invite once it was used")
     enrolling.set_defaults(command=_enrol)
@@ -89,6 +91,14 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="join with this invite first if this PC is in no fleet; the file is deleted then",
+    )
+    running.add_argument(
+        "--wait", action="store_true", help="without an identity, wait until the tray or `enrol` brings an invite"
+    )
+    running.add_argument(
+        "--volunteer",
+        choices=["away", "always"],
+        help="away: only while nobody needs this PC (default); always: for machines nobody sits at",
     )
     running.add_argument("--memory-mb", type=int, metavar="N", help="what a stage may use at most")
     running.add_argument("--threads", type=int, metavar="N", help="computing threads")
@@ -104,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     # What goes wrong is in its findings already.
     examining.set_defaults(command=_doctor, log_shown=logging.ERROR)
 
+    add_commands(commands, common)
     seeing = commands.add_parser("probes", parents=[common], help="show what the agent sees of this PC, live")
     seeing.add_argument("--json", action="store_true", help="print one JSON object, once")
     seeing.set_defaults(command=_probes)
@@ -118,28 +129,24 @@ def _cores(text: str) -> list[int]:
 
 
 def _enrol(options: argparse.Namespace) -> int:
-    invite = invites.decode(_read_invite(options.invite_file))
+    text = _read_invite(options.invite_file)
+    invite = invites.decode(text)
     options.data.mkdir(parents=True, exist_ok=True)
-    with lock_folder(options.data):
-        identity = _join(options.data, invite, name=options.name, force=options.force)
+    try:
+        with lock_folder(options.data):
+            identity = _join(options.data, invite, name=options.name, force=options.force)
+    except DataFolderBusy:
+        print(enrol_running(options.data, text, options.name, _Telling().tell))
+    else:
+        print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
     if options.delete_invite_file:
         _delete_invite(options.invite_file)
-    print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
     return 0
 
 
 def _join(folder: Path, invite: invites.Invite, *, name: str, force: bool = False) -> Identity:
-    facts = Facts(
-        host=name,
-        os=f"{platform.system()} {platform.release()}",
-        arch=platform.machine(),
-        version=version("fallow"),
-        cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
-        memory_bytes=psutil.virtual_memory().total,
-    )
-    return asyncio.run(
-        enrol(invite, folder / "identity", facts, keystore=Keystore("agent"), on_state=_Telling().take, force=force)
-    )
+    telling = _Telling()
+    return asyncio.run(join(folder, invite, Keystore("agent"), name=name, force=force, on_state=telling.take))
 
 
 def _delete_invite(path: Path | None) -> None:
@@ -158,11 +165,17 @@ class _Telling:
         self._phase = ""
 
     def take(self, state: EnrolState) -> None:
-        if state.phase == self._phase:
+        self._say(state.phase, state.device_code)
+
+    def tell(self, told: Told) -> None:
+        self._say(told.phase, told.text)
+
+    def _say(self, phase: str, code: str) -> None:
+        if phase == self._phase:
             return
-        self._phase = state.phase
-        if state.phase == "pending":
-            print(f"Waiting for an administrator to approve this PC. Its code is {state.device_code}.", flush=True)
+        self._phase = phase
+        if phase == "pending":
+            print(f"Waiting for an administrator to approve this PC. Its code is {code}.", flush=True)
 
 
 def _read_invite(path: Path | None) -> str:
@@ -185,39 +198,48 @@ def _read_invite(path: Path | None) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     options.data.mkdir(parents=True, exist_ok=True)
-    settings = load_settings(options.data, memory_mb=options.memory_mb, threads=options.threads, cores=options.cores)
+    settings = load_settings(
+        options.data,
+        volunteer=options.volunteer,
+        memory_mb=options.memory_mb,
+        threads=options.threads,
+        cores=options.cores,
+    )
     with lock_folder(options.data):
-        identity = _identity_for_run(options.data, options.invite_file)
+        identity = _identity_for_run(options.data, options.invite_file, wait=options.wait)
         return _serve(options.data, identity, settings)
 
 
-def _identity_for_run(folder: Path, invite_file: Path | None) -> Identity:
+def _identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> Identity | None:
     """Load this PC's identity; only without one is the invite looked at, and then it is used up."""
     try:
         identity = load_identity(folder / "identity", Keystore("agent"))
     except IdentityMissing:
         if invite_file is None:
+            if wait:
+                return None
             raise
         invite = invites.decode(_read_invite(invite_file))
-        identity = _join(folder, invite, name=platform.node() or "unnamed")
+        identity = _join(folder, invite, name=own_name())
         _delete_invite(invite_file)
     ensure_made_here(identity)
     return identity
 
 
-def _serve(folder: Path, identity: Identity, settings: AgentSettings) -> int:
-    # OpenVINO takes a moment to import; the other commands do without.
-    from agent.service import AgentService, stopped_by_signals
+def _serve(folder: Path, identity: Identity | None, settings: AgentSettings) -> int:
+    # The links take a moment to import; the other commands do without.
+    from agent.program import Program
     from agent.stage import affinity
+    from agent.stopping import stopped_by_signals
 
     if settings.cores:
         # Links on a core that computes cost a quarter of its tokens per second.
         affinity.pin_this_thread(affinity.other_cores(settings.cores))
 
     async def serve() -> None:
-        service = AgentService(folder, identity, settings)
-        with stopped_by_signals(service):
-            await service.run()
+        program = Program(folder, settings, Keystore("agent"), identity)
+        with stopped_by_signals(program.stop):
+            await program.run()
 
     asyncio.run(serve())
     return 0
@@ -226,8 +248,17 @@ def _serve(folder: Path, identity: Identity, settings: AgentSettings) -> int:
 def _status(options: argparse.Namespace) -> int:
     state = read_state(options.data)
     running = state is not None and state.link != "stopped" and _is_running(state)
+    try:
+        status = ask_status(options.data)
+    except ControlUnavailable as error:
+        log.warning("%s", error)
+        status = None
     if options.json:
-        print(json.dumps({"running": running, "state": msgspec.to_builtins(state)}))
+        shown = {"running": running, "state": msgspec.to_builtins(state), "status": msgspec.to_builtins(status)}
+        print(json.dumps(shown))
+    elif status is not None:
+        running = True
+        print("\n".join(status_lines(status)))
     elif state is None:
         print("The agent has not run yet; start it with `fallow-agent run`.")
     elif not running:
@@ -273,27 +304,3 @@ def _is_running(state: AgentState) -> bool:
 def _fail(sentence: str, code: int) -> int:
     print(f"fallow-agent: {sentence}", file=sys.stderr)
     return code
-
-
-class _JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {
-            "time_s": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
-
-
-def _set_up_log(*, as_json: bool, shown: int) -> None:
-    """Log to standard error, from level `shown` on."""
-    handler = logging.StreamHandler()
-    handler.setLevel(shown)
-    handler.setFormatter(
-        _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    )
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    logging.getLogger("websockets").setLevel(logging.WARNING)

@@ -1,6 +1,7 @@
 """What this PC can compute with: OpenVINO devices, the engines they run, and how much memory a stage may take.
 
-Blocking (OpenVINO loads its plugins): call it from a worker thread.
+`ask_devices` asks in a process of its own: OpenVINO takes 20 MB and a second, drivers may hang or crash, and the agent
+should be small and alive when nobody needs it. `python -m agent.devices BYTES` is that process. Everything blocks.
 """
 
 from __future__ import annotations
@@ -8,19 +9,25 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import subprocess
+import sys
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-import openvino
+import msgspec
 import psutil
 
 from agent.link.messages import PROTOCOL, Device, Hello
-from agent.stage.engines.selection import engines_of
+
+if TYPE_CHECKING:
+    import openvino
 
 log = logging.getLogger(__name__)
 
 MEMORY_FRACTION = 0.8
 """Of the memory that is available now; the rest is for what the owner opens next."""
 MEMORY_RESERVE_BYTES = 1 << 30
+ASK_S = 120.0
 
 
 def memory_budget_bytes(limit_mb: int = 0) -> int:
@@ -35,8 +42,37 @@ def memory_free_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
+class Runtime(msgspec.Struct, frozen=True):
+    """The version of OpenVINO here, and the devices it can use; none if it does not work."""
+
+    openvino: str
+    devices: list[Device]
+
+
+def ask_devices(memory_bytes: int) -> Runtime:
+    """Like `find_runtime`, in a process of its own; one that fails or hangs is logged, and there are no devices."""
+    command = [sys.executable, "-m", "agent.devices", str(memory_bytes)]
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=ASK_S, check=True)
+        return msgspec.json.decode(done.stdout, type=Runtime)
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+        log.warning("This PC's devices cannot be listed (%s); run `fallow-agent doctor`.", _first_line(error))
+        return Runtime("", [])
+
+
+def find_runtime(memory_bytes: int) -> Runtime:
+    """Load OpenVINO into this process and look."""
+    import openvino
+
+    return Runtime(openvino.get_version().split("-")[0], find_devices(memory_bytes))
+
+
 def find_devices(memory_bytes: int) -> list[Device]:
     """List the devices that can run a stage; at least the CPU. A device that does not answer is left out, logged."""
+    import openvino
+
+    from agent.stage.engines.selection import engines_of
+
     core = openvino.Core()
     found = []
     for name in core.available_devices:
@@ -55,7 +91,7 @@ def find_devices(memory_bytes: int) -> list[Device]:
     return found
 
 
-def introduce(devices: list[Device], *, memory_bytes: int, key_protection: str, held_sha256: list[str]) -> Hello:
+def introduce(runtime: Runtime, *, memory_bytes: int, key_protection: str, held_sha256: list[str]) -> Hello:
     """Introduce this PC to the console."""
     return Hello(
         protocol=PROTOCOL,
@@ -64,8 +100,8 @@ def introduce(devices: list[Device], *, memory_bytes: int, key_protection: str, 
         os=f"{platform.system()} {platform.release()}",
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
         memory_bytes=memory_bytes,
-        devices=devices,
-        openvino=openvino.get_version().split("-")[0],
+        devices=runtime.devices,
+        openvino=runtime.openvino,
         key_protection="keyring" if key_protection == "keyring" else "file",
         held_sha256=held_sha256,
     )
@@ -84,3 +120,7 @@ def _own_memory_bytes(core: openvino.Core, name: str) -> int:
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(msgspec.json.encode(find_runtime(int(sys.argv[1]))).decode())

@@ -15,6 +15,7 @@ from agent.link.frames import Frame, FrameType, Peek, decode, encode, peek
 from agent.link.messages import CutDirect, DirectRoute, DirectState, FromAgent, LoadStage
 from agent.loading import Child
 from agent.stage.errors import StageGone
+from agent.stage.gate import Gate
 from agent.stage.types import Nack
 
 log = logging.getLogger(__name__)
@@ -26,9 +27,10 @@ _decode_state = msgspec.msgpack.Decoder(DirectState).decode
 class LiveStage:
     """Frames and orders for one stage. `send_frame` sends one to the console, without waiting."""
 
-    def __init__(self, request: LoadStage, child: Child, send_frame: SendFrame) -> None:
+    def __init__(self, request: LoadStage, child: Child, gate: Gate, send_frame: SendFrame) -> None:
         self.request = request
         self.child = child
+        self.gate = gate
         self._send_frame = send_frame
 
     def holds(self, pipeline: int, epoch: int, stage: int) -> bool:

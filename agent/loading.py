@@ -20,6 +20,7 @@ from agent.link.store import FileDamaged, ManifestBad, Store, StoreError
 from agent.link.transfer import FetchDamaged, FetchError
 from agent.settings import AgentSettings
 from agent.stage.errors import StageLoadError
+from agent.stage.gate import Gate
 from agent.stage.types import DirectSpec, StageReport, StageSpec, UplinkSpec
 from shard_export.library.manifest import Manifest
 
@@ -91,6 +92,7 @@ class StageLoader:
         folder_name: str,
         *,
         direct: DirectSpec | None,
+        gate: Gate,
         on_progress: Callable[[StageProgress], None],
         on_frame: OnChildFrame,
         on_exit: OnExit,
@@ -129,6 +131,8 @@ class StageLoader:
             kv_bytes=request.kv_bytes,
             uplink=self._uplink(),
             direct=direct,
+            gate=str(gate.path or ""),
+            gentle=self._settings.volunteer == "away",
         )
         return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
 

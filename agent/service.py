@@ -9,20 +9,29 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
 
-from agent.devices import find_devices, introduce, memory_budget_bytes
+from agent.devices import Runtime, ask_devices, introduce, memory_budget_bytes
 from agent.link.channel import Backoff
 from agent.link.closing import ConsoleNotTrusted, DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
 from agent.link.fetch import Fetcher
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
-from agent.link.messages import BULK_PATH, MAX_NAMED_FILES, Hello, LoadStage, MarkKept, Welcome
+from agent.link.messages import (
+    BULK_PATH,
+    MAX_NAMED_FILES,
+    Device,
+    Goodbye,
+    Hello,
+    LoadStage,
+    MarkKept,
+    StageProgress,
+    Welcome,
+)
 from agent.link.pace import Pace
 from agent.link.store import Store
 from agent.loading import StageLoader, StartChild
@@ -32,11 +41,17 @@ from agent.session import Session
 from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
 from agent.stage.types import DirectSpec
+from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.policy import allows_device
 
 log = logging.getLogger(__name__)
 
 STEADY_S = 60.0
 """A session this long means the link works: the next cut starts with short waits again."""
+
+
+ASK_AGAIN_S = 3600.0
+"""Devices come and go with docks, drivers and remote sessions."""
 
 
 class AgentService:
@@ -47,16 +62,23 @@ class AgentService:
         folder: Path,
         identity: Identity,
         settings: AgentSettings,
+        volunteer: Volunteer,
         *,
         start_child: StartChild = StageProcess.start,
+        list_devices: Callable[[int], Runtime] = ask_devices,
         backoff: Backoff | None = None,
         keystore: Keystore | None = None,
     ) -> None:
         self._folder = folder
         self._membership = Membership(identity, keystore)
         self._settings = settings
+        self._volunteer = volunteer
+        self._list_devices = list_devices
+        self._runtime: Runtime | None = None
+        self._asked_s = 0.0
         self._backoff = backoff or Backoff()
         self._stop = asyncio.Event()
+        self._session_over = asyncio.Event()
         self._store = Store(folder, int(settings.store_gb * 1e9))
         self._dialler = self._membership.dialler
         self._fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH), pace=_pace(settings))
@@ -70,6 +92,7 @@ class AgentService:
         )
         self._setup = DirectSetup(lambda: self._membership.identity, settings)
         self._session: Session | None = None
+        self._refusal: LinkDown | None = None
         self._state = AgentState("starting", os.getpid(), 0.0, device_id=identity.device_id)
 
     @property
@@ -77,9 +100,57 @@ class AgentService:
         """How the agent is now; also in state.json."""
         return self._state
 
+    # What the volunteer asks and wants
+
+    @property
+    def stages_phase(self) -> StagesPhase:
+        """The most advanced of all stages."""
+        return "none" if self._session is None else self._session.stages.phase
+
+    @property
+    def stages_loading(self) -> list[tuple[LoadStage, StageProgress]]:
+        """The stages on their way, and how far they are."""
+        return [] if self._session is None else self._session.stages.progress()
+
+    @property
+    def link_phase(self) -> LinkPhase:
+        """Whether the console can be reached, and if not what kind of reason it has."""
+        if self._session is not None:
+            return "up"
+        if isinstance(self._refusal, NotApproved):
+            return "pending" if self._refusal.code == "pending" else "revoked"
+        return "certificate" if isinstance(self._refusal, ConsoleNotTrusted | NotRecognised) else "down"
+
+    def tell_availability(self) -> None:
+        """Tell the console now whether plans may count on this PC."""
+        if self._session is not None:
+            self._session.tell_availability()
+
+    async def give_back(self) -> str:
+        """End every stage and wait until its process is gone; returns why its memory is not back, if so."""
+        if self._session is not None:
+            await self._session.give_back()
+        return ""
+
+    @property
+    def devices(self) -> list[Device]:
+        """Every device of this PC, used or not, as it was last looked at."""
+        return [] if self._runtime is None else self._runtime.devices
+
     def stop(self) -> None:
         """Ask `run` to say goodbye, end its children and return. Event loop only."""
         self._stop.set()
+        self._session_over.set()
+
+    def introduce_again(self) -> None:
+        """End the session and begin another: what this PC offers has changed."""
+        self._session_over.set()
+
+    async def leave(self) -> None:
+        """Tell the console that this PC leaves the fleet, and let `run` return."""
+        if self._session is not None:
+            self._session.say(Goodbye("left", "The PC's owner left the fleet."))
+        self.stop()
 
     async def run(self) -> None:
         """Serve until `stop`. Raises DuplicateSession; any other failure of a link is tried again."""
@@ -98,6 +169,7 @@ class AgentService:
                     if asyncio.get_running_loop().time() - started_s > STEADY_S:
                         self._backoff.reset()
                     wait_s = self._backoff.next_wait_s(error)
+                    self._refusal = error
                     log.info("Not connected: %s Next try in %.0f s.", error, wait_s)
                     self._tell("refused" if isinstance(error, LinkRefused) else "connecting", str(error))
                     with contextlib.suppress(TimeoutError):
@@ -109,11 +181,20 @@ class AgentService:
 
     async def _serve(self) -> None:
         self._tell("connecting")
+        if not self._stop.is_set():
+            self._session_over.clear()
         await self._membership.renew_if_due()
         hello = await asyncio.to_thread(self._hello, await self._membership.mark())
         async with self._stoppable() as stopped:
             opening = asyncio.create_task(
-                Session.open(self._dialler, hello, self._loader, self._on_change, self._direct_of)
+                Session.open(
+                    self._dialler,
+                    hello,
+                    self._loader,
+                    self._on_change,
+                    direct=self._direct_of,
+                    owner=self._volunteer,
+                )
             )
             await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
@@ -129,7 +210,7 @@ class AgentService:
                 asyncio.create_task(self._seeding(self._session).run(), name="seeding"),
             ]
             try:
-                await self._session.run(self._stop)
+                await self._session.run(self._session_over)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -176,13 +257,19 @@ class AgentService:
 
     def _hello(self, mark: str) -> Hello:
         budget = memory_budget_bytes(self._settings.memory_mb)
+        now_s = time.monotonic()
+        if self._runtime is None or now_s - self._asked_s > ASK_AGAIN_S:
+            self._runtime, self._asked_s = self._list_devices(budget), now_s
+        policy = self._volunteer.policy
+        allowed = [device for device in self._runtime.devices if allows_device(policy, device.name)]
         hello = introduce(
-            find_devices(budget),
+            Runtime(self._runtime.openvino, allowed),
             memory_bytes=budget,
             key_protection=self._membership.identity.key_protection,
             held_sha256=self._store.held()[:MAX_NAMED_FILES],
         )
-        return msgspec.structs.replace(hello, mark=mark)
+        state, reasons = self._volunteer.availability()
+        return msgspec.structs.replace(hello, mark=mark, state=state, reasons=reasons)
 
     def _on_change(self) -> None:
         self._tell(self._state.link, self._state.message)
@@ -194,12 +281,13 @@ class AgentService:
             updated_s=time.time(),
             console_url=self._dialler.url,
             message=message,
-            stages=self._session.stages() if self._session is not None else [],
+            stages=self._session.stages.loaded() if self._session is not None else [],
         )
         try:
             write_state(self._folder, self._state)
         except OSError as error:
             log.warning("state.json cannot be written: %s", error)
+        self._volunteer.look_again()
 
 
 def _pace(settings: AgentSettings) -> Pace:
@@ -208,24 +296,3 @@ def _pace(settings: AgentSettings) -> Pace:
         return now.tm_hour + now.tm_min / 60
 
     return Pace(settings.fetch_mbit * 1e6 / 8, *settings.fetch_hours, hour)
-
-
-@contextlib.contextmanager
-def stopped_by_signals(service: AgentService) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM stop the service gracefully; a second Ctrl-C is Python's own."""
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {int(number): signal.getsignal(number) for number in numbers}
-
-    def on_signal(number: int, _frame: object) -> None:
-        signal.signal(number, before[number])
-        loop.call_soon_threadsafe(service.stop)
-
-    # signal.signal, not loop.add_signal_handler: Windows has only the former.
-    for number in numbers:
-        signal.signal(number, on_signal)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, before[number])

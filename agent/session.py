@@ -34,14 +34,15 @@ from agent.link.messages import (
     MessageError,
     UnloadStage,
     Welcome,
+    Yield,
     decode_from_console,
     encode_message,
 )
 from agent.link.sockets import Unsendable, post
 from agent.loading import StageLoader
-from agent.settings import LoadedStage
 from agent.stage.types import DirectSpec
 from agent.stages import Stages
+from agent.volunteer.duty import Volunteer
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,9 @@ class Session:
         on_change: Callable[[], None],
         *,
         direct: DirectOf,
+        owner: Volunteer,
     ) -> None:
+        self._owner = owner
         self._control = control
         self._data = data
         self._welcome = welcome
@@ -75,7 +78,12 @@ class Session:
         self._deliveries: set[asyncio.Task[None]] = set()
         ahead_s = welcome.now_s - time.monotonic()
         self._stages = Stages(
-            loader, self._say, self._send_frame, on_change, lambda request: direct(request, welcome, ahead_s, self.host)
+            loader,
+            self._say,
+            self._send_frame,
+            on_change,
+            direct=lambda request: direct(request, welcome, ahead_s, self.host),
+            owner=owner,
         )
 
     @classmethod
@@ -85,7 +93,9 @@ class Session:
         hello: Hello,
         loader: StageLoader,
         on_change: Callable[[], None],
+        *,
         direct: DirectOf,
+        owner: Volunteer,
     ) -> Session:
         """Dial both links and introduce this PC. Raises LinkDown; nothing stays open then."""
         control = await dialler.dial(CONTROL_PATH)
@@ -100,7 +110,7 @@ class Session:
         except BaseException:
             await control.close()
             raise
-        return cls(control, data, welcome, loader, on_change, direct=direct)
+        return cls(control, data, welcome, loader, on_change, direct=direct, owner=owner)
 
     @property
     def welcome(self) -> Welcome:
@@ -116,9 +126,22 @@ class Session:
         """Send a control message without waiting."""
         self._say(message)
 
-    def stages(self) -> list[LoadedStage]:
-        """List what is loaded."""
-        return self._stages.loaded()
+    @property
+    def stages(self) -> Stages:
+        """What is loaded and loading."""
+        return self._stages
+
+    def tell_availability(self) -> None:
+        """Tell the console now whether plans may count on this PC; with a stage that means to yield it, if not."""
+        state, reasons = self._owner.availability()
+        if state == "held" and self._stages.phase in ("ready", "loading"):
+            self._say(Yield(self._stages.epochs(), reasons))
+        else:
+            self._say(Heartbeat(memory_free_bytes(), state, reasons))
+
+    async def give_back(self) -> None:
+        """End every stage and wait until its process is gone; the session goes on."""
+        await self._stages.close()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set: then say goodbye and return. Raises LinkDown when a link drops first."""
@@ -189,7 +212,7 @@ class Session:
 
     async def _beat(self) -> None:
         while True:
-            self._say(Heartbeat(memory_free_bytes()))
+            self._say(Heartbeat(memory_free_bytes(), *self._owner.availability()))
             await asyncio.sleep(self._welcome.heartbeat_s)
 
     def _say(self, message: FromAgent) -> None:

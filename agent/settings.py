@@ -5,6 +5,7 @@ identity/      key, certificate, authorities
 store/         model files by SHA-256        stages/   what is loaded, as links into the store
 state.json     what the running agent last said of itself
 agent.lock     held while an agent runs or enrols
+gates/         one page a loaded stage, shared with its process      history.sqlite   what this PC contributed
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ def lock_folder(folder: Path) -> FolderLock:
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What may be set in `agent.toml`. 0 and an empty list mean: no limit, OpenVINO's choice, not pinned."""
 
+    volunteer: Literal["away", "always"] = "away"
+    """`away`: work only while nobody needs this PC. `always`: look at nothing and always work, below no other program;
+    for machines that do nothing else, such as servers and test fleets. The owner's orders count in both."""
+    watts: float = 30.0
+    """What computing takes beyond what this PC takes anyway, for the estimate of energy."""
     memory_mb: int = 0
     threads: int = 0
     cores: list[int] = []
@@ -101,7 +107,12 @@ def default_data_folder() -> Path:
 
 
 def load_settings(
-    folder: Path, *, memory_mb: int | None = None, threads: int | None = None, cores: list[int] | None = None
+    folder: Path,
+    *,
+    volunteer: str | None = None,
+    memory_mb: int | None = None,
+    threads: int | None = None,
+    cores: list[int] | None = None,
 ) -> AgentSettings:
     """Read `agent.toml` and lay the given values over it. Raises SettingsError."""
     path = folder / "agent.toml"
@@ -111,7 +122,7 @@ def load_settings(
         values = {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read ({error}); correct or delete it.") from None
-    given = {"memory_mb": memory_mb, "threads": threads, "cores": cores}
+    given = {"volunteer": volunteer, "memory_mb": memory_mb, "threads": threads, "cores": cores}
     values.update({name: value for name, value in given.items() if value is not None})
     try:
         settings = msgspec.convert(values, AgentSettings)
@@ -127,6 +138,8 @@ def _check(settings: AgentSettings, path: Path) -> None:
         raise SettingsError(f"store_gb and fetch_mbit must not be negative; correct {path}.")
     if any(not 0 <= hour <= 24 for hour in settings.fetch_hours):
         raise SettingsError(f"fetch_hours are two hours between 0 and 24; correct {path}.")
+    if not 0 <= settings.watts < 1e4:
+        raise SettingsError(f"watts must lie between 0 and 10000; correct {path}.")
     if settings.memory_mb < 0 or settings.threads < 0:
         raise SettingsError(f"memory_mb and threads must not be negative; correct {path} or the options.")
     first, last = settings.direct_ports

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from agent.link.frames import FrameMalformed, FrameType, peek
-from agent.link.messages import CutDirect, DirectRoute, FromAgent, LoadStage, StageFailed, StageReady
+from agent.link.messages import (
+    CutDirect,
+    DirectRoute,
+    FromAgent,
+    LoadStage,
+    StageFailed,
+    StageProgress,
+    StageReady,
+)
 from agent.live import LiveStage, SendFrame, forwarder, nack_for
 from agent.loading import StageLoader
 from agent.settings import LoadedStage
 from agent.stage.errors import StageError, StageLoadError
-from agent.stage.types import DirectSpec
+from agent.stage.gate import Gate
+from agent.stage.types import DirectSpec, Epoch, PipelineId
+from agent.volunteer.duty import StagesPhase, Volunteer
+from agent.watchdog import LOOK_S, stall_of
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +41,12 @@ class Stages:
         say: Callable[[FromAgent], None],
         send_frame: SendFrame,
         on_change: Callable[[], None],
+        *,
         direct: Callable[[LoadStage], DirectSpec | None],
+        owner: Volunteer,
     ) -> None:
-        """`direct` says what direct links a stage may have."""
+        """`direct` says what direct links a stage may have, `owner` when this PC works at all."""
+        self._owner = owner
         self._loader = loader
         self._say = say
         self._send_frame = send_frame
@@ -41,6 +56,7 @@ class Stages:
         """Also those whose stage has ended and that only clean up."""
         self._live: dict[int, LiveStage] = {}
         self._direct = direct
+        self._loading: dict[int, tuple[LoadStage, StageProgress]] = {}
 
     def loaded(self) -> list[LoadedStage]:
         """List the stages that are ready."""
@@ -57,7 +73,11 @@ class Stages:
         ]
 
     def load(self, request: LoadStage) -> None:
-        """Begin to load a stage; one of the same pipeline is ended first."""
+        """Begin to load a stage; one of the same pipeline is ended first. Refused while the owner needs this PC."""
+        refusal = self._owner.refusal()
+        if refusal:
+            self._fail(request, "held", refusal)
+            return
         before = self._tasks.get(request.pipeline)
         task = asyncio.create_task(self._live_of(request, before), name=f"stage-{request.pipeline}")
         self._tasks[request.pipeline] = task
@@ -76,8 +96,25 @@ class Stages:
         if live is not None:
             live.order(message)
 
+    @property
+    def phase(self) -> StagesPhase:
+        """The most advanced of all stages; `ending` are children that were told to end."""
+        if self._live:
+            return "ready"
+        if any(not task.cancelling() for task in self._tasks.values()):
+            return "loading"
+        return "ending" if self._unfinished else "none"
+
+    def epochs(self) -> list[tuple[PipelineId, Epoch]]:
+        """List what is loaded here."""
+        return [(live.request.pipeline, live.request.epoch) for live in self._live.values()]
+
+    def progress(self) -> list[tuple[LoadStage, StageProgress]]:
+        """List the loads under way."""
+        return list(self._loading.values())
+
     async def close(self) -> None:
-        """End every stage and wait for the children."""
+        """End every stage and wait until its process is gone, and its memory with it."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._unfinished, return_exceptions=True)
@@ -101,25 +138,33 @@ class Stages:
         task = asyncio.current_task()
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         live: LiveStage | None = None
+        gate: Gate | None = None
         folder_name = self._loader.folder_name(request)
         try:
             if before is not None:
                 before.cancel()
                 await asyncio.gather(before, return_exceptions=True)
+            gate = self._owner.gates.make()
             child = await self._loader.load(
                 request,
                 folder_name,
                 direct=self._direct(request),
-                on_progress=self._say,
+                gate=gate,
+                on_progress=lambda progress: self._on_progress(request, progress),
                 on_frame=forwarder(self._send_frame, self._say),
                 on_exit=lambda cause: None if ended.done() else ended.set_result(cause),
             )
-            live = self._live[request.pipeline] = LiveStage(request, child, self._send_frame)
+            live = self._live[request.pipeline] = LiveStage(request, child, gate, self._send_frame)
+            self._loading.pop(request.pipeline, None)
             self._say(StageReady(request.pipeline, request.epoch, request.stage, child.report))
             self._on_change()
-            self._fail(request, "died", await ended)
+            cause = await self._end_of(live, ended)
+            self._fail(request, "died", cause)
+            self._owner.fault(cause)
         except StageLoadError as error:
             self._fail(request, error.code, str(error))
+            if error.code == "died":
+                self._owner.fault(str(error))
         except StageError as error:
             self._fail(request, "load", str(error))
         except Exception as error:
@@ -130,10 +175,26 @@ class Stages:
                 if self._live.get(request.pipeline) is live:
                     del self._live[request.pipeline]
                 await live.child.close()
+                self._owner.contributed(live.gate)
+            if gate is not None:
+                self._owner.gates.remove(gate)
+            self._loading.pop(request.pipeline, None)
             if self._tasks.get(request.pipeline) is task:
                 del self._tasks[request.pipeline]
             self._on_change()
             await self._loader.forget(folder_name)
+
+    async def _end_of(self, live: LiveStage, ended: asyncio.Future[str]) -> str:
+        """Wait until the child ends, or does not get on any more; returns why."""
+        while not (stall := stall_of(live.gate, time.monotonic_ns())):
+            await asyncio.wait({ended}, timeout=LOOK_S)
+            if ended.done():
+                return ended.result()
+        return stall
+
+    def _on_progress(self, request: LoadStage, progress: StageProgress) -> None:
+        self._loading[request.pipeline] = request, progress
+        self._say(progress)
 
     def _fail(self, request: LoadStage, code: str, message: str) -> None:
         log.info("Stage %d of pipeline %d failed (%s): %s", request.stage, request.pipeline, code, message)

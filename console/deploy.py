@@ -24,7 +24,7 @@ from console.drafting import check_draft, draft_library
 from console.errors import DeployError, DeployRefused, ModelUnavailable
 from console.facts import FleetFacts
 from console.fleet.delivery import DeliveryEvent, deliver_in_rings
-from console.fleet.events import AgentJoined, AgentLost, FleetEvent, StageDied
+from console.fleet.events import AgentAvailable, AgentJoined, FleetEvent
 from console.fleet.hub import Hub
 from console.libraries import LibraryShelf, LoadedLibrary
 from console.pipeline.types import Generator
@@ -160,20 +160,14 @@ class Deployments:
         """Hear about PCs that come and go. Never blocks."""
         if isinstance(event, AgentJoined):
             self._say_what_stays([event.agent.device_id])
+        if isinstance(event, AgentJoined | AgentAvailable):
             for entry in self._entries.values():
                 entry.try_again.set()
             return
         for entry in self._entries.values():
-            name = entry.name_of(event.device_id)
-            if name and isinstance(event, AgentLost):
-                # Some reasons are sentences already.
-                self._lose(entry, f"{name} left: {event.reason.rstrip('.')}.")
-            elif (
-                name
-                and isinstance(event, StageDied)
-                and (event.pipeline, event.epoch) == (entry.plan.pipeline, entry.epoch)
-            ):
-                self._lose(entry, f"The stage on {name} ended: {event.cause}")
+            reason = entry.loss_by(event)
+            if reason:
+                self._lose(entry, reason)
 
     # One deployment
 

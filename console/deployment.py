@@ -12,6 +12,7 @@ from agent.stage.types import PipelineId
 from console.api.admin import types as wire
 from console.errors import DeployError, DeployFailed
 from console.fleet.direct import StageLink
+from console.fleet.events import AgentJoined, AgentLost, AgentYielded, FleetEvent, StageDied
 from console.libraries import LoadedLibrary
 from console.rollout import LivePipeline
 
@@ -76,6 +77,21 @@ class Entry:
 
     def device_ids(self) -> list[str]:
         return [stage.device_id for stage in self.plan.stages]
+
+    def loss_by(self, event: FleetEvent) -> str:
+        """Say in a sentence why an event of the fleet ends what is up here; empty: it does not."""
+        name = "" if isinstance(event, AgentJoined) else self.name_of(event.device_id)
+        here = (self.plan.pipeline, self.epoch)
+        if not name:
+            return ""
+        if isinstance(event, AgentLost):
+            # Some reasons are sentences already.
+            return f"{name} left: {event.reason.rstrip('.')}."
+        if isinstance(event, AgentYielded) and here in event.epochs:
+            return f"{name} went back to its owner ({', '.join(event.reasons).replace('_', ' ')})."
+        if isinstance(event, StageDied) and here == (event.pipeline, event.epoch):
+            return f"The stage on {name} ended: {event.cause}"
+        return ""
 
     def name_of(self, device_id: str) -> str:
         """Return how people call a PC that serves this model now; empty for any other."""

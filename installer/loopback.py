@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 import httpx2
@@ -42,6 +42,7 @@ class AgentSettings(msgspec.Struct, frozen=True):
     threads: int = 0
     cores: Sequence[int] = ()
     memory_mb: int = 0
+    volunteer: Literal["away", "always"] = "always"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -160,7 +161,7 @@ class LoopbackFleet:
     def start_agent(self, name: str) -> None:
         """Start (or start again) an enrolled agent."""
         settings = next(one for one in self._settings if one.name == name)
-        command = ["agent", "run", "--data", str(self.agent_folder(name))]
+        command = ["agent", "run", "--data", str(self.agent_folder(name)), "--volunteer", settings.volunteer]
         if settings.threads:
             command += ["--threads", str(settings.threads)]
         if settings.cores:
@@ -171,17 +172,18 @@ class LoopbackFleet:
         self._say(f"agent {name} started")
 
     def wait_for_agents(self, count: int, timeout_s: float = START_S) -> list[wire.Agent]:
-        """Wait until `count` agents are connected and return them."""
+        """Wait until `count` agents are connected and offer their PC; return them."""
         deadline = time.monotonic() + timeout_s
         while True:
             connected = [agent for agent in self.admin.agents() if agent.link == "connected"]
-            if len(connected) >= count:
-                return connected
+            ready = [agent for agent in connected if agent.volunteering == "available"]
+            if len(ready) >= count:
+                return ready
             self._fail_if_ended()
             if time.monotonic() > deadline:
                 names = [settings.name for settings in self._settings]
                 tails = "\n".join(f"{name}: {self.log_tail(name)}" for name in names)
-                raise LoopbackError(f"{len(connected)} of {count} agents connected in {timeout_s:.0f} s.\n{tails}")
+                raise LoopbackError(f"{len(ready)} of {count} agents connected in {timeout_s:.0f} s.\n{tails}")
             time.sleep(POLL_S)
 
     def deploy(self, request: wire.DeployRequest, on_event: Callable[[wire.DeployEvent], None] | None = None) -> None:

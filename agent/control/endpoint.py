@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 READ_LIMIT_BYTES = 256 * 1024
+LONGEST_FOLDER = 60
+"""A socket's path may have 103 bytes on macOS and 107 on Linux, the name included."""
 _LOCAL_PEERCRED = 1
 _XUCRED = struct.Struct("II")
 """The beginning of BSD's `struct xucred`: version, user id."""
@@ -59,9 +61,9 @@ def endpoint_of(folder: Path) -> Endpoint:
 def runtime_folder() -> Path:
     """Return the folder for sockets of this user: `XDG_RUNTIME_DIR`, or a private one beside it. May not exist yet."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
-    if given and _is_private(Path(given)):
+    if given and len(given) <= LONGEST_FOLDER and _is_private(Path(given)):
         return Path(given)
-    # Not the data folder: a socket's path may have 107 bytes only.
+    # Not the data folder, whose path may be long.
     return Path(tempfile.gettempdir()) / f"fallow-agent-{_own_id()}"
 
 

@@ -32,6 +32,7 @@ Phase = Literal[
     "fault", "off",
 ]  # fmt: skip
 """The volunteer's states. `off`: the owner or the administrator switched volunteering off."""
+Icon = Literal["away", "contributing", "paused", "waiting", "attention", "offline"]
 Severity = Literal["pause", "release", "stop"]
 LinkPhase = Literal["starting", "connecting", "connected", "refused", "stopped"]
 SetBy = Literal["built-in", "admin", "employee"]
@@ -325,7 +326,7 @@ class Status(msgspec.Struct, frozen=True, tag=True):
 
     now_s: float
     phase: Phase
-    icon: Literal["away", "contributing", "paused", "waiting", "attention", "offline"]
+    icon: Icon
     headline: str
     reasons: list[ReasonShown]
     countdown: Countdown | None

@@ -10,16 +10,19 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosedOK
 
 from agent.link.frames import LAST_CHUNK, Fetch, Frame, FrameMalformed, FrameType, decode, encode
 from agent.link.sockets import CHUNK_BYTES
 from agent.stage.types import Nack
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +134,8 @@ def _read_chunk(request: Frame, path: Path, offset: int, length: int, is_last: b
     if len(data) != length:
         log.warning("%s is shorter than its manifest says.", path)
         raise CannotServe("damaged", "The file is damaged on the console; export its library again.")
+    import numpy as np
+
     tensor = np.frombuffer(data, np.uint8)
     flags = LAST_CHUNK if is_last else 0
     return encode(answer_to(request, FrameType.CHUNK, offset=offset, tensor=tensor, flags=flags))

@@ -13,14 +13,16 @@ FrameError
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import struct
 import zlib
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 HEADER = struct.Struct("<4sBBBBIIQIHH3IIQI")
 """Magic, version, type, dtype, rank, pipeline, epoch, step, sequence, stage, flags, three dims, table and payload
@@ -92,17 +94,28 @@ class DType(enum.IntEnum):
     U8 = 5
 
 
-_NUMPY: dict[DType, np.dtype[Any]] = {
-    DType.F32: np.dtype("<f4"),
-    DType.F16: np.dtype("<f2"),
-    DType.I32: np.dtype("<i4"),
-    DType.I64: np.dtype("<i8"),
-    DType.U8: np.dtype("u1"),
-}
-_WIRE = {dtype: wire for wire, dtype in _NUMPY.items()}
+_CODES = {DType.F32: "<f4", DType.F16: "<f2", DType.I32: "<i4", DType.I64: "<i8", DType.U8: "u1"}
 # A dictionary answers in a third of the time of an enum's constructor.
 _TYPES = {int(type_): type_ for type_ in FrameType}
 _DTYPES = {int(dtype): dtype for dtype in DType}
+
+
+class _Arrays(NamedTuple):
+    """numpy and its element types both ways."""
+
+    numpy: Any
+    of_wire: dict[DType, Any]
+    to_wire: dict[Any, DType]
+
+
+@functools.cache
+def _arrays() -> _Arrays:
+    """Load numpy with the first tensor: an agent that waits, or only passes frames on, does without its 11 MB."""
+    import numpy as np
+
+    of_wire = {wire: np.dtype(code) for wire, code in _CODES.items()}
+    return _Arrays(np, of_wire, {dtype: wire for wire, dtype in of_wire.items()})
+
 
 LAST_CHUNK = 1
 """Flag of the CHUNK that ends the answer to a FETCH."""
@@ -153,11 +166,12 @@ def encode(frame: Frame) -> bytes:
 def _payload(tensor: npt.NDArray[Any] | None) -> tuple[tuple[int, ...], DType, memoryview]:
     if tensor is None:
         return (), DType.NONE, memoryview(b"")
-    dtype = _WIRE.get(tensor.dtype)
+    np, _, to_wire = _arrays()
+    dtype = to_wire.get(tensor.dtype)
     if dtype is None or not 1 <= tensor.ndim <= 3:
         raise FrameMalformed(f"A tensor of type {tensor.dtype} and rank {tensor.ndim} cannot travel.")
     flat = np.ascontiguousarray(tensor).reshape(-1)
-    return tensor.shape, dtype, memoryview(flat.view(np.uint8))  # type: ignore[arg-type]
+    return tensor.shape, dtype, memoryview(flat.view(np.uint8))
 
 
 def peek_size(header: bytes | memoryview) -> int:
@@ -230,11 +244,12 @@ def _tensor(payload: memoryview, wire: DType, rank: int, dims: tuple[int, int, i
         return None
     if not 1 <= rank <= 3 or any(dims[rank:]):
         raise FrameMalformed(f"A tensor of rank {rank} and dimensions {dims} cannot travel.")
-    shape, dtype = dims[:rank], _NUMPY[wire]
+    np, of_wire, _ = _arrays()
+    shape, dtype = dims[:rank], of_wire[wire]
     if math.prod(shape) * dtype.itemsize != len(payload):
         raise FrameMalformed(f"A tensor of shape {shape} does not have {len(payload)} bytes.")
     try:
-        tensor = np.frombuffer(payload, dtype).reshape(shape)
+        tensor: npt.NDArray[Any] = np.frombuffer(payload, dtype).reshape(shape)
     except ValueError:  # an empty tensor whose other dimensions are beyond numpy
         raise FrameMalformed(f"A tensor of shape {shape} cannot be held.") from None
     tensor.flags.writeable = False

@@ -12,7 +12,11 @@ import msgspec
 
 from agent.stage.types import CacheChoice, EngineChoice, EngineName, Epoch, Numerics, PipelineId, StageReport
 
-PROTOCOL = 1
+PROTOCOL, OLDEST_PROTOCOL = 2, 1
+"""A console understands agents of the version before; agents are updated after their console.
+
+2: an agent may be held, and may yield.
+"""
 CONTROL_PATH, DATA_PATH, BULK_PATH, ENROL_PATH = "/control", "/data", "/bulk", "/enrol"
 STAGE_PROTOCOL = "fallow-stage/1"
 """ALPN name of a stage's own link, on the same port: frames on the TLS stream, no websocket around them."""
@@ -25,6 +29,10 @@ MAX_NAMED_FILES = 2000
 
 class MessageError(Exception):
     """The bytes are not a message this side understands; the link is closed with code 4400."""
+
+
+VolunteerState = Literal["available", "held"]
+"""Whether plans may count on the PC: not while it is held, for `reasons` of agent.volunteer.reasons.ReasonCode."""
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -54,6 +62,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """What the console last asked this PC to remember (see MarkKept)."""
     takes_policy: bool = False
     """Whether VolunteerPolicy may be sent here; older agents do not know it."""
+    state: VolunteerState = "available"
+    reasons: list[str] = []
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
@@ -75,11 +85,21 @@ class MarkKept(msgspec.Struct, frozen=True, tag=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag=True):
-    """Agent -> console, every `heartbeat_s`."""
+    """Agent -> console, every `heartbeat_s`, and at once when the state changes."""
 
     memory_free_bytes: int
-    state: Literal["available", "held"] = "available"
+    state: VolunteerState = "available"
     reasons: list[str] = []
+
+
+class Yield(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: this PC goes back to its owner. It computes nothing more and is held from now on.
+
+    `epochs` are the (pipeline, epoch) of all its stages; their memory is given back without waiting for anybody.
+    """
+
+    epochs: list[tuple[PipelineId, Epoch]]
+    reasons: list[str]
 
 
 class LoadStage(msgspec.Struct, frozen=True, tag=True):
@@ -228,7 +248,7 @@ class StageReady(msgspec.Struct, frozen=True, tag=True):
 class StageFailed(msgspec.Struct, frozen=True, tag=True):
     """Agent -> console: the stage could not be loaded, or its child process ended.
 
-    Codes: `unsigned`, `fetch`, `damaged`, `memory`, `load`, `mismatch`, `died`.
+    Codes: `unsigned`, `fetch`, `damaged`, `memory`, `load`, `mismatch`, `died`, `held` (this PC is not available).
     """
 
     pipeline: PipelineId
@@ -251,6 +271,7 @@ FromAgent = (
     | LayersFetched
     | MarkKept
     | Heartbeat
+    | Yield
     | StageProgress
     | StageReady
     | StageFailed

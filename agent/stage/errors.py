@@ -4,6 +4,7 @@ StageError
  ├─ StageLoadError   the stage could not be loaded; `code` as in StageFailed (`damaged`, `memory`, `load` ...)
  ├─ StageGone        the child process has ended
  └─ StepError        one step failed; `code` is what the NACK carries
+     ├─ Yielded      `yielded`: this PC's owner is back and nothing is computed
      ├─ BadStep      `bad_step`: the frame contradicts the stage's state
      ├─ KvFull       `kv_full`: the cache has no room for the step's tokens
      ├─ EngineFailed `engine`: inference failed or gave no finite numbers
@@ -33,6 +34,12 @@ class StepError(StageError):
     """One step failed after its frame was read; the stage stays up."""
 
     code = "engine"
+
+
+class Yielded(StepError):
+    """This PC's owner is back: nothing more is computed here."""
+
+    code = "yielded"
 
 
 class BadStep(StepError):

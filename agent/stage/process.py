@@ -128,7 +128,7 @@ class StageProcess:
         both are called on the loop and must not block. Raises StageLoadError with the child's own code, or `died` or
         `load` (timeout). A cancelled start leaves no child.
         """
-        pipes = await _spawn()
+        pipes = await _spawn(gentle=spec.gentle)
         try:
             report = await _await_report(pipes, spec, timeout_s)
         except BaseException:
@@ -174,12 +174,14 @@ class StageProcess:
         self._on_exit(_cause(self._pipes))
 
 
-async def _spawn() -> _Pipes:
+async def _spawn(*, gentle: bool) -> _Pipes:
     loop = asyncio.get_running_loop()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     options: dict[str, Any] = {}
     if sys.platform == "win32":
         options["creationflags"] = subprocess.CREATE_NO_WINDOW
+    else:
+        options["start_new_session"] = gentle  # for a scheduling group of its own, see agent.stage.priority
     transport, pipes = await loop.subprocess_exec(
         _Pipes,
         sys.executable,

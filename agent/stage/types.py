@@ -124,7 +124,7 @@ class Nack(msgspec.Struct, frozen=True, array_like=True):
     """A step failed at `stage` after its input was consumed: a short code and a sentence.
 
     Codes: `kv_full`, `bad_step` (the frame contradicts the stage's state), `engine` (inference failed), `gone` (the
-    next stage cannot be reached), `stale` (old epoch).
+    next stage cannot be reached), `stale` (old epoch), `yielded` (the PC was given back to its owner).
     """
 
     stage: int
@@ -201,6 +201,10 @@ class StageSpec(msgspec.Struct, frozen=True):
     window_tokens: int = 0
     uplink: UplinkSpec | None = None
     direct: DirectSpec | None = None
+    gate: str = ""
+    """The file of the gate (`agent.stage.gate`) that says whether the stage may compute; empty: it always may."""
+    gentle: bool = False
+    """Whether the process makes way for every other program of this PC (`agent.stage.priority`)."""
 
 
 class StageReport(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -25,14 +26,17 @@ from agent.link.frames import FrameError, FrameType, decode, kind_and_step
 from agent.link.messages import CutDirect, DirectRoute
 from agent.stage import affinity
 from agent.stage.errors import StageLoadError
+from agent.stage.gate import Gate
 from agent.stage.inlet import Inlet
 from agent.stage.intake import Intake, TooManySteps
 from agent.stage.outgoing import Outgoing
 from agent.stage.outlet import Outlet
 from agent.stage.pipes import PipeClosed, read_frame, read_spec, widen, write_all
+from agent.stage.priority import make_way
 from agent.stage.types import StageSpec
 from agent.stage.uplink import Uplink
 
+BEAT_S = 1.0
 EXIT_CLOSED, EXIT_GARBAGE, EXIT_LOAD, EXIT_LINK = 0, 2, 3, 4
 _PR_SET_PDEATHSIG = 1
 _STDIN = 0
@@ -71,19 +75,27 @@ def main() -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_GARBAGE
+    if spec.gentle:
+        make_way()
+    try:
+        gate = Gate.open(Path(spec.gate)) if spec.gate else Gate.private()
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"The stage's gate cannot be used: {error}\n")
+        return EXIT_GARBAGE
     intake = Intake(drops_repeats=spec.direct is not None)
     outlet = Outlet(spec, lambda data: write_all(out, data))
     inlet = Inlet(spec, spec.direct, intake) if spec.direct is not None and spec.direct.listens else None
     beside = affinity.other_cores(spec.cores)
     links = Links(intake, outlet, inlet, beside)
     threading.Thread(target=_read, args=(links,), name="reader", daemon=True).start()
+    threading.Thread(target=_beat, args=(gate,), name="beat", daemon=True).start()
     affinity.pin_this_thread(spec.cores)
     with contextlib.suppress(PipeClosed):
-        return _serve(spec, links, out)
+        return _serve(spec, links, gate, out)
     return EXIT_CLOSED
 
 
-def _serve(spec: StageSpec, links: Links, out: int) -> int:
+def _serve(spec: StageSpec, links: Links, gate: Gate, out: int) -> int:
     # Imported on the pinned thread: the runtime's threads inherit the affinity of the thread that loads it.
     from agent.stage import steps
     from agent.stage.engines import load_selected
@@ -95,6 +107,7 @@ def _serve(spec: StageSpec, links: Links, out: int) -> int:
     except StageLoadError as error:
         write_all(out, steps.nack_frame(spec.stage, error.code, str(error), (spec.pipeline, spec.epoch, 0, 0)))
         return EXIT_LOAD
+    engine.gate = gate
     addresses = _open_links(spec, links)
     write_all(out, steps.report_frame(spec, msgspec.structs.replace(report, addresses=addresses)))
     runner, get, send = steps.StepRunner(spec, engine), links.intake.get, links.outlet.send
@@ -104,6 +117,13 @@ def _serve(spec: StageSpec, links: Links, out: int) -> int:
             send(runner.answer(data, arrived_s))
         except OSError as error:
             _end_by_link(str(error))
+
+
+def _beat(gate: Gate) -> None:
+    """Say once a second that this process lives; it does not while it is frozen."""
+    while True:
+        gate.beat()
+        time.sleep(BEAT_S)
 
 
 def _open_links(spec: StageSpec, links: Links) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from agent.link.messages import Heartbeat, Hello, PolicyKept, Resting
+from agent.stage.types import Epoch, PipelineId
 
 
 class AgentView(msgspec.Struct, frozen=True):
@@ -30,6 +31,20 @@ class AgentLost(msgspec.Struct, frozen=True):
     reason: str
 
 
+class AgentYielded(msgspec.Struct, frozen=True):
+    """An agent gives its PC back to its owner: its stages (pipeline, epoch) compute nothing more. It is connected."""
+
+    device_id: str
+    epochs: list[tuple[PipelineId, Epoch]]
+    reasons: list[str]
+
+
+class AgentAvailable(msgspec.Struct, frozen=True):
+    """An agent that was held may be planned with again."""
+
+    device_id: str
+
+
 class StageDied(msgspec.Struct, frozen=True):
     """A loaded stage's child process ended; its agent is still connected."""
 
@@ -47,4 +62,4 @@ class AgentTold(msgspec.Struct, frozen=True):
     message: PolicyKept | Resting
 
 
-FleetEvent = AgentJoined | AgentLost | AgentTold | StageDied
+FleetEvent = AgentJoined | AgentLost | AgentTold | AgentYielded | AgentAvailable | StageDied

@@ -27,6 +27,7 @@ from agent.link.messages import (
     CONTROL_PATH,
     DATA_PATH,
     ENROL_PATH,
+    OLDEST_PROTOCOL,
     PROTOCOL,
     DirectState,
     Goodbye,
@@ -41,13 +42,14 @@ from agent.link.messages import (
     StageFailed,
     StageReady,
     Welcome,
+    Yield,
     decode_from_agent,
     encode_message,
 )
 from agent.link.sockets import Unsendable, post, tune
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks
-from console.fleet.events import AgentTold, StageDied
+from console.fleet.events import AgentAvailable, AgentTold, AgentYielded, StageDied
 from console.fleet.peers import Peers
 from console.fleet.relay import Relay
 from console.fleet.session import Session
@@ -141,8 +143,9 @@ class Reception:
             hello = decode_from_agent(await link.recv(decode=False))
         if not isinstance(hello, Hello):
             raise MessageError("The first message on a control link must be Hello.")
-        if hello.protocol != PROTOCOL:
-            sentence = f"This console speaks protocol {PROTOCOL}, the agent {hello.protocol}; update the older one."
+        if not OLDEST_PROTOCOL <= hello.protocol <= PROTOCOL:
+            versions = f"{OLDEST_PROTOCOL} to {PROTOCOL}"
+            sentence = f"This console speaks protocol {versions}, the agent {hello.protocol}; update the older one."
             await link.close(CloseCode.UPGRADE, close_reason("protocol", sentence))
             return
         mark = ""
@@ -203,8 +206,8 @@ class Reception:
     def _take_message(self, session: Session, data: bytes, now_s: float) -> None:
         message = decode_from_agent(data)
         session.seen_s = now_s
-        if isinstance(message, Heartbeat):
-            session.heartbeat = message
+        if isinstance(message, Heartbeat | Yield):
+            self._take_state(session, message)
         elif isinstance(message, Goodbye):
             self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
         elif isinstance(message, Hello):
@@ -220,6 +223,17 @@ class Reception:
             self._sessions.emit(
                 StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message)
             )
+
+    def _take_state(self, session: Session, message: Heartbeat | Yield) -> None:
+        was_held = session.is_held
+        if isinstance(message, Heartbeat):
+            session.heartbeat = message
+            if was_held and not session.is_held:
+                self._sessions.emit(AgentAvailable(session.device_id))
+            return
+        session.take_yield(message)
+        log.info("%s (%s) yields: %s.", session.name, session.device_id, ", ".join(message.reasons))
+        self._sessions.emit(AgentYielded(session.device_id, message.epochs, message.reasons))
 
     def _take_note(self, device_id: str, message: MarkKept | Holding | LayersFetched | DirectState) -> None:
         if isinstance(message, LayersFetched):

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from websockets.asyncio.server import ServerConnection
 
-from agent.link.messages import Heartbeat, Hello, LayerRange, LoadStage, StageFailed, StageProgress, StageReady
+from agent.link.messages import (
+    Heartbeat,
+    Hello,
+    LayerRange,
+    LoadStage,
+    StageFailed,
+    StageProgress,
+    StageReady,
+    Yield,
+)
 from agent.stage.types import StageReport
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentView
@@ -55,6 +64,22 @@ class Session:
     @property
     def name(self) -> str:
         return self.record.name or self.hello.host
+
+    def __post_init__(self) -> None:
+        if self.hello.state != "available":
+            self.heartbeat = Heartbeat(0, self.hello.state, self.hello.reasons)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no plan may count on this PC now."""
+        return self.heartbeat is not None and self.heartbeat.state != "available"
+
+    def take_yield(self, message: Yield) -> None:
+        """The PC goes back to its owner: it is held, and what it was loading fails."""
+        free_bytes = self.heartbeat.memory_free_bytes if self.heartbeat is not None else 0
+        self.heartbeat = Heartbeat(free_bytes, "held", message.reasons)
+        for pipeline in list(self.loads):
+            self.fail_load(pipeline, "held", "its owner needs it; plan without it.")
 
     def view(self) -> AgentView:
         """Describe the agent for listeners and windows."""

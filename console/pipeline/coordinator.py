@@ -283,7 +283,7 @@ class Coordinator:
             return
         if frame.step not in self._flight:
             self._drop(frame, "no such step is in flight")
-        elif nack.code in {"gone", "stale"}:
+        elif nack.code in {"gone", "stale", "yielded"}:
             self._fail_all("stage_lost", f"{self._name(nack.stage)} cannot go on: {nack.message}")
         else:
             self._fail_step(frame.step, f"{self._name(nack.stage)} could not run a step ({nack.code}): {nack.message}")

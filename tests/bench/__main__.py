@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from installer.loopback import ended_by_signals
 
-BENCHES = ("export", "fleet", "pipeline", "wan")
+BENCHES = {"export": "export", "fleet": "fleet", "pipeline": "pipeline", "wan": "wan", "yield": "giving_back"}
+"""Names and the modules that measure them."""
 
 
 def main() -> int:
@@ -22,7 +23,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="how often each figure is taken (the median counts)")
     parser.add_argument("--tokens", type=int, default=96, help="tokens generated per stream")
     options = parser.parse_args()
-    module = importlib.import_module(f"tests.bench.{options.name}")
+    module = importlib.import_module(f"tests.bench.{BENCHES[options.name]}")
     run = cast(Callable[..., dict[str, Any]], module.run)
     with ended_by_signals():
         result = run(

@@ -8,6 +8,7 @@ written. Requests come as lines of JSON (see `Requests`).
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import json
 import random
@@ -36,6 +37,7 @@ from agent.stage.types import Credentials, UplinkSpec
 from console.capacity import allow_many_files, shrink_tls_buffers
 from tests.bench.identities import AUTHORITIES
 from tests.bench.served import percentile
+from tests.support.agents import always_here
 
 HELD_FILES = 80
 """As many files as a stage of 32 layers and what belongs to it has."""
@@ -57,13 +59,14 @@ class Links(Dialler):
 class SimulatedAgent:
     """One agent: connects, stays, and comes back. `joined` counts its sessions, `failures` why tries failed."""
 
-    def __init__(self, links: Links, loader: StageLoader, name: str) -> None:
+    def __init__(self, links: Links, loader: StageLoader, name: str, folder: Path) -> None:
         self.links = links
         self.joined = 0
         self.joined_s = 0.0
         self.is_up = False
         self.failures: Counter[str] = Counter()
         self._loader = loader
+        self._folder = folder
         self._hello = make_hello(name)
         self._mark = ""
         self._backoff = Backoff()
@@ -96,11 +99,16 @@ class SimulatedAgent:
 
     async def _open(self) -> Session:
         hello = msgspec.structs.replace(self._hello, mark=self._mark)
-        session = await Session.open(self.links, hello, self._loader, lambda: None, lambda *_: None)
+        owner = nobodys_pc(self._folder)
+        session = await Session.open(self.links, hello, self._loader, lambda: None, direct=lambda *_: None, owner=owner)
         self.is_up, self.joined, self.joined_s = True, self.joined + 1, time.monotonic()
         self._mark = session.welcome.mark
         session.say(MarkKept(self._mark))
         return session
+
+
+nobodys_pc = functools.cache(always_here)
+"""One for all of them; made on the event loop."""
 
 
 def make_hello(name: str) -> Hello:
@@ -189,7 +197,9 @@ def make_agents(folder: Path, url: str, server_name: str) -> list[SimulatedAgent
         credentials = Credentials(str(file), str(file), "", authorities)
         links = Links([url], client_tls(credentials), server_name)
         agents.append(
-            SimulatedAgent(links, make_loader(store, links, UplinkSpec([], server_name, credentials)), file.stem)
+            SimulatedAgent(
+                links, make_loader(store, links, UplinkSpec([], server_name, credentials)), file.stem, folder
+            )
         )
     return agents
 

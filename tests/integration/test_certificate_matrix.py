@@ -50,8 +50,8 @@ class Pc:
 
 
 @pytest.fixture
-async def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Office]:
-    async with open_office(tmp_path, monkeypatch) as opened:
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    async with open_office(tmp_path) as opened:
         yield opened
 
 

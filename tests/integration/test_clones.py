@@ -20,8 +20,8 @@ HELD = pytest.mark.expected_logs("console.fleet.clones", "two PCs use its identi
 
 
 @pytest.fixture
-async def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Office]:
-    async with open_office(tmp_path, monkeypatch) as opened:
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    async with open_office(tmp_path) as opened:
         yield opened
 
 
@@ -121,10 +121,8 @@ async def open_control(office: Office, data: Path, hello: Hello) -> tuple[object
     return link, welcome
 
 
-async def test_a_program_that_answers_no_more_makes_room_for_its_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with open_office(tmp_path, monkeypatch, pong_wait_s=0.05) as office:
+async def test_a_program_that_answers_no_more_makes_room_for_its_restart(tmp_path: Path) -> None:
+    async with open_office(tmp_path, pong_wait_s=0.05) as office:
         data = await office.enrol("pc")
         hung, welcome = await open_control(office, data, make_hello())
         hung.transport.pause_reading()  # type: ignore[attr-defined]  # as a PC that went to sleep

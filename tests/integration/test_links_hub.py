@@ -30,17 +30,19 @@ from agent.link.messages import (
     BULK_PATH,
     CONTROL_PATH,
     DATA_PATH,
+    OLDEST_PROTOCOL,
     Goodbye,
     Heartbeat,
     StageFailed,
     StageProgress,
     StageReady,
     UnloadStage,
+    Yield,
     encode_message,
 )
-from agent.stage.types import Epoch
+from agent.stage.types import Epoch, PipelineId
 from console.fleet.errors import StageLoadFailed
-from console.fleet.events import AgentJoined, AgentLost, StageDied
+from console.fleet.events import AgentAvailable, AgentJoined, AgentLost, AgentYielded, StageDied
 from console.registry.authority import Authority
 from tests.support.fleet import (
     Fleet,
@@ -213,6 +215,34 @@ async def test_a_fault_of_the_console_costs_one_session_and_not_the_hub(fleet: F
     await agent.data.send(encode(Frame(FrameType.TOKENS, 1, 1, 0, 0, 0, b"", None)))
     await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
     await join(fleet, agent.identity)
+
+
+async def test_an_agent_that_yields_is_held_at_once_and_available_when_it_says_so(fleet: Fleet) -> None:
+    agent = await join(fleet, fleet.enrol("ann"))
+    load = asyncio.create_task(fleet.hub.load(agent.device_id, make_load()))
+    await agent.hear()
+    await agent.say(Yield([(PipelineId(1), Epoch(1))], ["user_input"]))
+    with pytest.raises(StageLoadFailed, match="its owner needs it") as failure:
+        await load
+    assert failure.value.code == "held"
+    assert fleet.events[-1] == AgentYielded(agent.device_id, [(PipelineId(1), Epoch(1))], ["user_input"])
+    (view,) = fleet.hub.agents()
+    assert view.heartbeat is not None
+    assert (view.heartbeat.state, view.heartbeat.reasons) == ("held", ["user_input"])
+    await agent.say(Heartbeat(5, "held", ["user_input"]))
+    await agent.say(Heartbeat(5))
+    await fleet.wait_for(lambda: fleet.events[-1] == AgentAvailable(agent.device_id))
+
+
+async def test_an_agent_may_join_held(fleet: Fleet) -> None:
+    await join(fleet, fleet.enrol("ann"), state="held", reasons=["on_battery"])
+    (view,) = fleet.hub.agents()
+    assert view.heartbeat == Heartbeat(0, "held", ["on_battery"])
+
+
+async def test_an_agent_of_the_version_before_is_understood(fleet: Fleet) -> None:
+    await join(fleet, fleet.enrol("ann"), protocol=OLDEST_PROTOCOL)
+    assert [view.heartbeat for view in fleet.hub.agents()] == [None]
 
 
 async def test_another_protocol_version_is_told_to_update(fleet: Fleet) -> None:

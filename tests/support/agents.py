@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from agent.devices import find_runtime
 from agent.link.channel import Backoff
 from agent.link.closing import DuplicateSession
 from agent.link.frames import FrameType, decode, encode
@@ -18,7 +20,10 @@ from agent.link.messages import CutDirect, DirectRoute, LoadStage
 from agent.service import AgentService
 from agent.settings import AgentSettings
 from agent.stage.errors import StageGone
+from agent.stage.gate import Gates
 from agent.stage.types import StageReport, StageSpec
+from agent.volunteer.duty import Volunteer
+from agent.volunteer.keeping import PolicyKeeper
 from tests.support.fleet import Fleet, make_load, make_report
 
 Answer = Callable[[bytes], None]
@@ -95,6 +100,11 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+def always_here(folder: Path) -> Volunteer:
+    """A volunteer that nothing ever holds, as on a machine nobody sits at."""
+    return Volunteer(PolicyKeeper(folder, now_s=time.time()), Gates(folder / "gates"), None)
+
+
 @contextlib.asynccontextmanager
 async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings | None = None) -> AsyncIterator[Agent]:
     folder = fleet.folder / f"{name}-data"
@@ -104,7 +114,9 @@ async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings
     service = AgentService(
         folder,
         identity,
-        settings or AgentSettings(),
+        settings or AgentSettings(volunteer="always"),
+        always_here(folder),
+        list_devices=find_runtime,
         start_child=children,
         backoff=Backoff(uniform=lambda low, high: 0.05),
     )

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import select
 
+from agent.devices import Runtime
 from agent.link.channel import Backoff
 from agent.link.closing import CloseCode
 from agent.link.identity import load_identity
@@ -30,6 +30,7 @@ from console.registry.authority import Authority
 from console.registry.models import DeviceRow
 from console.registry.records import DeviceRecord
 from console.registry.registry import Registry
+from tests.support.agents import always_here
 from tests.support.enrolment import enrol_pc
 
 KEYS = Keystore.files_only("test")
@@ -74,7 +75,16 @@ class Office:
         """Run an agent on a data folder."""
         identity = load_identity(data / "identity", KEYS)
         backoff = Backoff(uniform=lambda low, high: 0.02)
-        service = AgentService(data, identity, AgentSettings(), backoff=backoff, keystore=KEYS)
+        service = AgentService(
+            data,
+            identity,
+            AgentSettings(),
+            always_here(data),
+            # What this PC can compute with is no matter here, and takes long to find out.
+            list_devices=lambda budget: Runtime("", []),
+            backoff=backoff,
+            keystore=KEYS,
+        )
         self.agents.append((service, asyncio.create_task(service.run())))
         return service
 
@@ -115,12 +125,8 @@ async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
 
 
 @contextlib.asynccontextmanager
-async def open_office(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, database: str = "", pong_wait_s: float = 3.0
-) -> AsyncIterator[Office]:
+async def open_office(folder: Path, *, database: str = "", pong_wait_s: float = 3.0) -> AsyncIterator[Office]:
     """Found a fleet and listen; every agent that still runs is stopped at the end."""
-    # What this PC can compute with is no matter here, and takes long to find out.
-    monkeypatch.setattr("agent.service.find_devices", lambda budget: [])
     authority = Authority.open(folder / "authority", KEYS)
     with Registry.open(database or folder / "registry.sqlite3", now=time.time) as registry:
 

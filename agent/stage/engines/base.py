@@ -7,17 +7,19 @@ nothing, and one whose inference failed has made no row's stream longer.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from agent.stage.checks import check_step, lengths_after
 from agent.stage.engines.library import Library
-from agent.stage.errors import EngineFailed, KvFull
+from agent.stage.errors import EngineFailed, KvFull, Yielded
+from agent.stage.gate import Gate
 from agent.stage.types import Row, Share, StageSpec, StreamId
 
+T = TypeVar("T")
 Floats = npt.NDArray[np.float32]
 
 
@@ -35,6 +37,8 @@ class Engine(abc.ABC):
         self.shape = library.shape(spec)
         self.fused = False
         self.remark = ""
+        self.gate = Gate.private()
+        """What each inference passes; the worker replaces it once the stage is loaded."""
         self._lengths: dict[StreamId, int] = {}
 
     @property
@@ -68,8 +72,8 @@ class Engine(abc.ABC):
 
         The rows' tokens lie in order on the first axis of `tensor` (ids i64 [T] or hidden f32 [T,H]). Returns hidden
         states [T,H], or at the tail logits [W,V] of the last `wants` positions of each row, in order. The
-        array is a view that the next call overwrites. Raises BadStep or KvFull with nothing changed, or EngineFailed,
-        when only the shares and releases are done.
+        array is a view that the next call overwrites. Raises BadStep or KvFull with nothing changed, or EngineFailed or
+        Yielded, when only the shares and releases are done.
         """
         lengths = lengths_after(shares, release, self._lengths)
         if rows:
@@ -94,6 +98,9 @@ class Engine(abc.ABC):
             return np.zeros((0, self.shape.vocab_size if self.shape.is_tail else self.shape.hidden_size), np.float32)
         try:
             output = self._run(rows, tensor)
+        except Yielded:
+            self._failed(rows)
+            raise
         except RuntimeError as error:
             self._failed(rows)
             raise EngineFailed(f"Inference failed: {last_line(error)}; replay the streams of this step.") from error
@@ -115,7 +122,15 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
-        """Compute a checked and reserved step; RuntimeError when the device fails."""
+        """Compute a checked and reserved step; RuntimeError when the device fails, Yielded when the gate is shut."""
+
+    def _pass(self, infer: Callable[[], T], tokens: int) -> T:
+        """Run one inference of so many positions, if the gate is open right before it. Raises Yielded."""
+        self.gate.enter()
+        try:
+            return infer()
+        finally:
+            self.gate.leave(tokens)
 
     @abc.abstractmethod
     def _failed(self, rows: Sequence[Row]) -> None:

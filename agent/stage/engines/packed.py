@@ -8,6 +8,7 @@ for decoding, many for the chunks of a prompt.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ class PackedEngine(Engine):
         for pieces in split_rows(rows, self._graphs[-1].places, self.spec.streams):
             tokens = sum(piece.count for piece in pieces)
             graph = next(graph for graph in self._graphs if graph.places >= tokens)
-            output = graph.run(pieces, tensor, self._pool)
+            output = self._pass(partial(graph.run, pieces, tensor, self._pool), tokens)
             outputs.append(output[: sum(piece.wants for piece in pieces) if self.shape.is_tail else tokens].copy())
         return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
 

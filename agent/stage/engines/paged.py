@@ -132,14 +132,14 @@ class PagedEngine(Engine):
         self._block_begins.put([0, *itertools.accumulate(map(len, tables))])
         self._longest.put(max(row.first + row.count for row in rows))
         if self._wanted is None:
-            return self._infer().reshape(len(tensor), -1)
+            return self._infer(len(tensor)).reshape(len(tensor), -1)
         wanted = [at for end, row in zip(ends, rows, strict=True) for at in range(end - row.wants, end)]
         # A prefill chunk wants no logits at all; the head still needs one row to run on.
         self._wanted.put(wanted or [0])
-        return self._infer().reshape(-1, self.shape.vocab_size)[: len(wanted)]
+        return self._infer(len(tensor)).reshape(-1, self.shape.vocab_size)[: len(wanted)]
 
-    def _infer(self) -> Floats:
-        self._request.infer({}, share_outputs=True)
+    def _infer(self, tokens: int) -> Floats:
+        self._pass(lambda: self._request.infer({}, share_outputs=True), tokens)
         output: Floats = self._request.get_output_tensor(0).data
         return output
 

@@ -198,7 +198,7 @@ class StatefulEngine(Engine):
         }
         if self.shape.is_tail:
             feed[WANTED] = np.arange(count - wants, count)
-        request.infer(feed, share_inputs=True, share_outputs=True)
+        self._pass(lambda: request.infer(feed, share_inputs=True, share_outputs=True), count)
         output: Floats = request.get_output_tensor(0).data
         return output.reshape(-1, output.shape[-1])
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from agent import cli
+from agent.logs import JsonLines, set_up_log
 from agent.settings import AgentState, LoadedStage, write_state
-
-REAL_SET_UP = cli._set_up_log
 
 
 @pytest.fixture(autouse=True)
 def keep_the_test_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_set_up_log", lambda **_: None)
+    monkeypatch.setattr(cli, "set_up_log", lambda **_: None)
 
 
 def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -132,7 +131,7 @@ def test_status_before_the_first_run_and_with_a_damaged_file(
 
 def test_a_json_log_line_is_one_object() -> None:
     record = logging.LogRecord("agent.x", logging.INFO, "f", 1, "Two\nlines of %s", ("text",), None)
-    fields = json.loads(cli._JsonLines().format(record))
+    fields = json.loads(JsonLines().format(record))
     assert (fields["logger"], fields["level"], fields["message"]) == ("agent.x", "info", "Two\nlines of text")
 
 
@@ -140,7 +139,7 @@ def test_doctor_logs_errors_only_and_leaves_the_root_logger_alone() -> None:
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:
-        REAL_SET_UP(as_json=False, shown=logging.ERROR)
+        set_up_log(as_json=False, shown=logging.ERROR)
         (handler,) = root.handlers
         assert (handler.level, root.level) == (logging.ERROR, logging.INFO)
     finally:

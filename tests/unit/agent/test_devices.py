@@ -6,7 +6,15 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
-from agent.devices import MEMORY_FRACTION, MEMORY_RESERVE_BYTES, find_devices, introduce, memory_budget_bytes
+from agent.devices import (
+    MEMORY_FRACTION,
+    MEMORY_RESERVE_BYTES,
+    Runtime,
+    ask_devices,
+    find_devices,
+    introduce,
+    memory_budget_bytes,
+)
 from agent.settings import AgentSettings, load_settings
 
 GIB = 1 << 30
@@ -62,6 +70,20 @@ def test_this_pc_has_a_cpu_that_runs_both_engines() -> None:
     assert found[0].memory_bytes == 8 * GIB
 
 
+def test_a_process_of_its_own_says_the_same_and_keeps_openvino_out_of_this_one() -> None:
+    runtime = ask_devices(8 * GIB)
+    assert runtime.devices == find_devices(8 * GIB)
+    assert "-" not in runtime.openvino
+
+
+def test_a_runtime_that_crashes_or_hangs_costs_the_devices_only(
+    monkeypatch: pytest.MonkeyPatch, expected_logs: Callable[..., None]
+) -> None:
+    expected_logs("agent.devices", "cannot be listed")
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    assert ask_devices(GIB) == Runtime("", [])
+
+
 def test_a_gpu_counts_its_own_memory_where_that_is_less(core: type[FakeCore]) -> None:
     core.properties["GPU.0"] = {"FULL_DEVICE_NAME": "A GPU", "GPU_DEVICE_TOTAL_MEM_SIZE": 4 * GIB}
     core.properties["GPU.1"] = {"FULL_DEVICE_NAME": "Another", "GPU_DEVICE_TOTAL_MEM_SIZE": RuntimeError("lost")}
@@ -83,15 +105,15 @@ def test_an_npu_runs_the_packed_engine_only(core: type[FakeCore]) -> None:
 
 
 def test_a_pc_introduces_itself_with_what_it_holds() -> None:
-    hello = introduce([], memory_bytes=5, key_protection="keyring", held_sha256=["a" * 64])
+    hello = introduce(Runtime("2026.4", []), memory_bytes=5, key_protection="keyring", held_sha256=["a" * 64])
     assert hello.cores >= 1
     assert hello.host
     assert (hello.memory_bytes, hello.key_protection, hello.held_sha256) == (5, "keyring", ["a" * 64])
-    assert "-" not in hello.openvino
+    assert hello.openvino == "2026.4"
 
 
 def test_the_command_line_goes_before_the_file(tmp_path: Any) -> None:
     assert load_settings(tmp_path) == AgentSettings()
     (tmp_path / "agent.toml").write_text("memory_mb = 100\nthreads = 2\ncores = [0]\n")
-    assert load_settings(tmp_path) == AgentSettings(100, 2, [0])
-    assert load_settings(tmp_path, memory_mb=5, cores=[]) == AgentSettings(5, 2, [])
+    assert load_settings(tmp_path) == AgentSettings(memory_mb=100, threads=2, cores=[0])
+    assert load_settings(tmp_path, memory_mb=5, cores=[]) == AgentSettings(memory_mb=5, threads=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.link.messages import StageFailed
+from agent.link.messages import Heartbeat, StageFailed, Yield
 from console.api.admin import types as wire
 from console.deploy import Deployments
 from console.errors import DeployRefused, ModelUnavailable
@@ -173,6 +173,31 @@ async def test_a_pc_that_leaves_ends_its_streams_and_the_model_comes_back_with_i
             await until(deployments, "ready")
             assert isinstance((await ask(deployments))[-1], Finished)
             assert deployments.views()[0].epoch == 2
+
+
+async def test_a_pc_that_yields_ends_its_streams_and_is_planned_with_again_when_it_rests(
+    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
+) -> None:
+    expected_logs(COORDINATOR)
+    async with playing(fleet, "a"), playing(fleet, "b") as yielding, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        yielding.mute = True
+        yielding.stepped.clear()
+        asking = asyncio.create_task(ask(deployments))
+        await yielding.stepped.wait()
+        load = yielding.loads[0]
+        await yielding.agent.say(Yield([(load.pipeline, load.epoch)], ["user_input"]))
+        failed = (await asking)[-1]
+        assert isinstance(failed, Failed)
+        assert (failed.code, failed.message) == ("stage_lost", "b went back to its owner (user input).")
+        assert deployments.views()[0].state == "waiting"
+        await asyncio.sleep(0.1)
+        assert len(yielding.loads) == 1, "a PC that is held is not asked"
+        yielding.mute = False
+        await yielding.agent.say(Heartbeat(1 << 30))
+        await until(deployments, "ready")
+        assert isinstance((await ask(deployments))[-1], Finished)
+        assert yielding.loads[-1].epoch == 2
 
 
 async def test_a_stage_that_dies_is_loaded_again(

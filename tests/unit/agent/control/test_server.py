@@ -7,7 +7,8 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,11 +80,13 @@ def agent() -> ScriptedAgent:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    return tmp_path
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A data folder, and one for sockets, whose paths have to be short."""
+    with tempfile.TemporaryDirectory(prefix="fw") as short:
+        runtime = Path(short) / "run"
+        runtime.mkdir(mode=0o700)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+        yield Path(short)
 
 
 @pytest.fixture

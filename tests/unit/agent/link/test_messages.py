@@ -22,6 +22,7 @@ from agent.link.messages import (
     StageReady,
     UnloadStage,
     Welcome,
+    Yield,
     decode_from_agent,
     decode_from_console,
     encode_message,
@@ -32,7 +33,8 @@ from tests.support.fleet import make_hello, make_load, make_report
 ONE, TWO = PipelineId(1), Epoch(2)
 FROM_AGENT: list[FromAgent] = [
     make_hello(held_sha256=["a" * 64]),
-    Heartbeat(5, "held", ["the owner is back"]),
+    Heartbeat(5, "held", ["user_input"]),
+    Yield([(ONE, TWO)], ["user_input", "cpu_busy"]),
     StageProgress(ONE, TWO, 0, "fetch", 1, 2),
     StageReady(ONE, TWO, 0, make_report(make_load())),
     DirectState(ONE, TWO, 1, up=False, reason="It cannot be reached."),

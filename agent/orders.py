@@ -1,0 +1,201 @@
+"""What tray and command line may ask of the running agent, and what is done about it. Event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from agent.control import protocol as wire
+from agent.control.errors import OrderRefused
+from agent.history import History
+from agent.volunteer import states
+from agent.volunteer.clock import steady_s
+from agent.volunteer.duty import Volunteer
+from agent.volunteer.errors import SettingsUnreadable, WishRefused
+from agent.volunteer.policy import ROWS
+from agent.volunteer.probes.board import Row
+from agent.volunteer.reasons import ReasonCode
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 7 * 86_400.0
+TOMORROW_HOUR = 4
+"""Nobody means midnight who says tomorrow late in the evening."""
+DOCTOR_S = 600.0
+
+Tell = Callable[[wire.Told], None]
+
+
+class Life(Protocol):
+    """What orders change beyond the volunteer: the agent's membership and its life; `agent.program.Program` is one."""
+
+    def status(self) -> wire.Status:
+        """Describe the agent now."""
+        ...
+
+    def probes(self) -> list[Row]:
+        """List what each probe sees."""
+        ...
+
+    async def enrol(self, invite: str, name: str, tell: Callable[[str, str], None]) -> str:
+        """Join a fleet; returns a sentence. Raises OrderRefused."""
+        ...
+
+    async def leave(self) -> None:
+        """Leave the fleet. Raises OrderRefused."""
+        ...
+
+    def devices_changed(self) -> None:
+        """Other devices may be used now."""
+        ...
+
+    def stop(self) -> None:
+        """End the agent."""
+        ...
+
+
+class Orders:
+    """Carries out orders. `now` is Unix time in the local zone."""
+
+    def __init__(
+        self,
+        folder: Path,
+        volunteer: Volunteer,
+        history: History,
+        life: Life,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now().astimezone(),
+    ) -> None:
+        self._folder, self._volunteer, self._history, self._life, self._now = folder, volunteer, history, life, now
+
+    def status(self) -> wire.Status:
+        """Describe the agent now."""
+        return self._life.status()
+
+    async def carry_out(self, order: wire.Order, tell: Tell) -> wire.Answer:
+        """Do what a client asks. Raises OrderRefused."""
+        try:
+            return await self._ways[type(order)](self, order, tell)
+        except SettingsUnreadable as error:
+            raise OrderRefused(str(error), "failed") from None
+        except WishRefused as error:
+            raise OrderRefused(str(error), "bad_value") from None
+
+    async def _pause(self, order: wire.Pause, _: Tell) -> wire.Answer:
+        if order.until == "resumed":
+            self._volunteer.order(states.Pause(None))
+            return wire.Done(order.id, "Paused until you resume.")
+        for_s = order.for_s
+        if order.until == "tomorrow":
+            now = self._now()
+            morning = now.replace(hour=TOMORROW_HOUR, minute=0, second=0, microsecond=0)
+            for_s = ((morning if morning > now else morning + dt.timedelta(days=1)) - now).total_seconds()
+        elif not SHORTEST_PAUSE_S <= for_s <= LONGEST_PAUSE_S:
+            raise OrderRefused("A pause lasts between a minute and seven days; or pause until you resume.", "bad_value")
+        self._volunteer.order(states.Pause(steady_s() + for_s))
+        end = self._now() + dt.timedelta(seconds=for_s)
+        return wire.Done(order.id, f"Paused until {end:%A %H:%M}.")
+
+    async def _resume(self, order: wire.Resume, _: Tell) -> wire.Answer:
+        self._volunteer.order(states.Resume())
+        by_admin = any(reason.code is ReasonCode.PAUSED_BY_ADMIN for reason in self._volunteer.state.reasons)
+        return wire.Done(order.id, "Your pause has ended; the administrator's goes on." if by_admin else "Resumed.")
+
+    async def _release(self, order: wire.Release, _: Tell) -> wire.Answer:
+        self._volunteer.order(states.Release())
+        return wire.Done(order.id, "The memory is given back now.")
+
+    async def _contribute(self, order: wire.ContributeNow, _: Tell) -> wire.Answer:
+        if not self._volunteer.policy.contribute_now:
+            raise OrderRefused("The policy does not let this PC start before its time.", "not_allowed")
+        self._volunteer.order(states.ContributeNow())
+        return wire.Done(order.id, "Starts as soon as nobody touches this PC for a moment.")
+
+    async def _switch(self, order: wire.SwitchDevice, _: Tell) -> wire.Answer:
+        if order.device not in {device.name for device in self.status().devices}:
+            raise OrderRefused(f"This PC has no device {order.device[:40]!r}; see: fallow-agent status", "unknown")
+        off = set(self._volunteer.keeper.owner.wishes.devices_off or ())
+        off = off - {order.device} if order.on else off | {order.device}
+        self._volunteer.keeper.change("devices_off", sorted(off) or None)
+        self._after_change("devices_off")
+        return wire.Done(order.id, f"{order.device} is {'used' if order.on else 'not used any more'}.")
+
+    async def _set(self, order: wire.ChangeSetting, _: Tell) -> wire.Answer:
+        if order.field not in ROWS:
+            raise OrderRefused(f"There is no setting {order.field[:40]!r}; see: fallow-agent policy", "unknown")
+        self._volunteer.keeper.change(order.field, order.value)
+        self._after_change(order.field)
+        row = next(row for row in self.status().policy if row.field == order.field)
+        if order.value is not None and row.set_by != "employee" and row.value != order.value:
+            return wire.Done(order.id, f"Kept, but {row.set_by} is tighter: {row.value}.")
+        return wire.Done(order.id, "Kept.")
+
+    def _after_change(self, field: str) -> None:
+        self._volunteer.policy_changed()
+        if field in ("devices", "devices_off"):
+            self._life.devices_changed()
+
+    async def _query(self, order: wire.QueryHistory, _: Tell) -> wire.Answer:
+        ask = self._history.hours if order.by == "hour" else self._history.days
+        return wire.History(order.id, ask(order.from_s, order.to_s))
+
+    async def _doctor(self, order: wire.RunDoctor, _: Tell) -> wire.Answer:
+        # In a process of its own: it loads a layer, and the agent should stay small.
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "agent", "doctor", "--data", str(self._folder), "--json",
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(DOCTOR_S):
+                out, _err = await child.communicate()
+            found = msgspec.convert(json.loads(out)["findings"], list[wire.FindingShown])
+        except (TimeoutError, ValueError, KeyError) as error:
+            raise OrderRefused("The doctor did not finish; run `fallow-agent doctor`.", "failed") from error
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
+        return wire.Findings(order.id, found)
+
+    async def _probes(self, order: wire.AskProbes, _: Tell) -> wire.Answer:
+        rows = self._life.probes()
+        shown = [
+            wire.ProbeShown(row.fact, "" if row.value is None else str(row.value), row.probe, row.age_s) for row in rows
+        ]
+        return wire.Probes(order.id, shown)
+
+    async def _enrol(self, order: wire.Enrol, tell: Tell) -> wire.Answer:
+        said = await self._life.enrol(
+            order.invite, order.name, lambda phase, text: tell(wire.Told(order.id, phase, text))
+        )
+        return wire.Done(order.id, said)
+
+    async def _leave(self, order: wire.Leave, _: Tell) -> wire.Answer:
+        await self._life.leave()
+        return wire.Done(order.id, "This PC has left the fleet.")
+
+    async def _quit(self, order: wire.Quit, _: Tell) -> wire.Answer:
+        if not self._volunteer.policy.quit_allowed:
+            raise OrderRefused("The administrator does not let this agent be ended; pause it instead.", "not_allowed")
+        # After the answer has left.
+        asyncio.get_running_loop().call_later(0.1, self._life.stop)
+        return wire.Done(order.id, "The agent ends.")
+
+    _ways: dict[type, Callable[..., Awaitable[wire.Answer]]] = {  # noqa: RUF012 - written here, once
+        wire.Pause: _pause,
+        wire.Resume: _resume,
+        wire.Release: _release,
+        wire.ContributeNow: _contribute,
+        wire.SwitchDevice: _switch,
+        wire.ChangeSetting: _set,
+        wire.QueryHistory: _query,
+        wire.RunDoctor: _doctor,
+        wire.AskProbes: _probes,
+        wire.Enrol: _enrol,
+        wire.Leave: _leave,
+        wire.Quit: _quit,
+    }

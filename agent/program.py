@@ -1,0 +1,304 @@
+"""One running agent: the volunteer that decides, the service that works, and the socket that tray and command line use.
+
+Without an identity it waits for one, which tray or command line bring through the socket. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import platform
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from agent.control.endpoint import endpoint_of
+from agent.control.errors import ControlUnavailable, OrderRefused
+from agent.control.protocol import StageShown, Status
+from agent.control.server import ControlServer
+from agent.history import History, Meter
+from agent.joining import join
+from agent.link import invite as invites
+from agent.link.authorities import read_authorities
+from agent.link.closing import DuplicateSession
+from agent.link.enrolment import EnrolState
+from agent.link.errors import LinkError
+from agent.link.identity import Identity
+from agent.link.keys import forget_key
+from agent.link.keystore import Keystore
+from agent.link.messages import LoadStage, StageProgress
+from agent.orders import Orders
+from agent.reporting import Parts, status_of
+from agent.service import AgentService
+from agent.settings import AgentSettings, AgentState
+from agent.stage.gate import Gate, Gates
+from agent.volunteer.clock import steady_s
+from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.keeping import PolicyKeeper
+from agent.volunteer.policy import Policy
+from agent.volunteer.probes.base import SystemEvent
+from agent.volunteer.probes.board import ProbeBoard, Row
+from agent.volunteer.probes.thispc import open_board
+from agent.volunteer.sleep import SleepDelay
+from agent.volunteer.states import Phase
+
+log = logging.getLogger(__name__)
+
+METER_EVERY_S = 60.0
+SLEEP_DELAY_S = 4.0
+"""logind waits 5 s at most."""
+
+
+class Unenrolled:
+    """The work of a PC that is in no fleet: none."""
+
+    stages_phase: StagesPhase = "none"
+
+    def __init__(self) -> None:
+        self.link_phase: LinkPhase = "unenrolled"
+
+    def tell_availability(self) -> None:
+        """There is nobody to tell."""
+
+    async def give_back(self) -> str:
+        """There is nothing to give back."""
+        return ""
+
+
+class Program:
+    """Made on the event loop, in a locked data folder; `run` returns after `stop`. Raises OSError."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: AgentSettings,
+        keystore: Keystore,
+        identity: Identity | None,
+        *,
+        adjust: Callable[[Policy], Policy] = lambda policy: policy,
+        make_service: Callable[..., AgentService] = AgentService,
+    ) -> None:
+        self._folder, self._settings, self._keystore = folder, settings, keystore
+        self._identity = identity
+        self._make_service = make_service
+        self._service: AgentService | None = None
+        self._unenrolled = Unenrolled()
+        self._device_code = ""
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._enrolled = asyncio.Event()
+        self._enrolling = asyncio.Lock()
+        self._history = History(folder / "history.sqlite", settings.watts)
+        self._meter = Meter(self._history)
+        self._board: ProbeBoard | None = None
+        if settings.volunteer == "away":
+            self._board = open_board(folder, on_input=self._see, on_event=self._hear)
+        self._delay = SleepDelay()
+        self._volunteer = Volunteer(
+            self._keeper(),
+            Gates(folder / "gates"),
+            self._board,
+            adjust=adjust,
+            on_change=self._on_change,
+            on_contributed=self._on_contributed,
+        )
+        self._server = ControlServer(endpoint_of(folder), Orders(folder, self._volunteer, self._history, self))
+
+    def stop(self) -> None:
+        """End the agent: children, links, socket. Event loop only."""
+        self._stopping.set()
+        if self._service is not None:
+            self._service.stop()
+
+    async def run(self) -> None:
+        """Work until `stop`. Raises DuplicateSession when another program runs with this identity."""
+        async with contextlib.AsyncExitStack() as closing:
+            try:
+                await self._server.start()
+                closing.push_async_callback(self._server.close)
+            except ControlUnavailable as error:
+                log.warning("Tray and command line cannot reach this agent: %s", error)
+            if self._board is not None:
+                self._board.start()
+                closing.push_async_callback(asyncio.to_thread, self._board.close)
+                await self._delay.take()
+                closing.callback(self._delay.let_go)
+            metering = asyncio.create_task(self._keep_metering(), name="meter")
+            closing.push_async_callback(_end, metering)
+            while not self._stopping.is_set():
+                if self._identity is None:
+                    await self._wait_for_identity()
+                else:
+                    await self._serve(self._identity)
+
+    # What the orders want
+
+    def status(self) -> Status:
+        """Describe the agent now."""
+        service, identity = self._service, self._identity
+        state = AgentState("stopped", 0, time.time()) if service is None else service.state
+        return status_of(
+            Parts(
+                state=self._volunteer.state,
+                merged=self._volunteer.merged,
+                revision=self._volunteer.keeper.revision,
+                agent=state,
+                devices=[] if service is None else service.devices,
+                loading=[] if service is None else [_loading(*load) for load in service.stages_loading],
+                contribution=self._history.contribution(),
+                unix_ahead_s=time.time() - steady_s(),
+                fleet_name="" if identity is None else identity.record.fleet_name,
+                device_code=self._device_code,
+                host=platform.node(),
+                version=version("fallow"),
+                always=self._volunteer.always,
+            )
+        )
+
+    def probes(self) -> list[Row]:
+        """List what each probe sees; nothing on a machine where nothing is looked at."""
+        return [] if self._board is None else self._board.rows()
+
+    async def enrol(self, invite: str, name: str, tell: Callable[[str, str], None]) -> str:
+        """Join a fleet with an invite; returns a sentence. Raises OrderRefused."""
+        if self._identity is not None:
+            raise OrderRefused("This PC is in a fleet already; leave it first.", "not_now")
+        if self._enrolling.locked():
+            raise OrderRefused("Another program enrols this PC just now; wait for it.", "not_now")
+
+        def on_state(state: EnrolState) -> None:
+            self._device_code = state.device_code if state.phase == "pending" else ""
+            self._unenrolled.link_phase = "pending" if state.phase == "pending" else "unenrolled"
+            self._volunteer.look_again()
+            tell(state.phase, self._device_code)
+
+        async with self._enrolling:
+            try:
+                identity = await join(
+                    self._folder, invites.decode(invite), self._keystore, name=name, on_state=on_state
+                )
+            except LinkError as error:
+                raise OrderRefused(str(error), "failed") from None
+            finally:
+                self._device_code, self._unenrolled.link_phase = "", "unenrolled"
+        self._identity = identity
+        self._enrolled.set()
+        return f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}."
+
+    async def leave(self) -> None:
+        """Leave the fleet: say so to the console, end everything, delete the identity. Raises OrderRefused."""
+        identity, service = self._identity, self._service
+        if identity is None or service is None:
+            raise OrderRefused("This PC is in no fleet.", "not_now")
+        self._identity = None
+        self._enrolled.clear()
+        await service.leave()
+        await asyncio.to_thread(self._forget, identity)
+
+    def devices_changed(self) -> None:
+        """Introduce this PC to the console again: with other devices."""
+        if self._service is not None:
+            self._service.introduce_again()
+
+    # The two lives
+
+    async def _wait_for_identity(self) -> None:
+        log.info("This PC is in no fleet yet; enrol it: fallow-agent enrol")
+        async with self._volunteering(self._unenrolled):
+            waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._enrolled)]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    await _end(wait)
+
+    async def _serve(self, identity: Identity) -> None:
+        self._volunteer.keeper = self._keeper()
+        service = self._make_service(self._folder, identity, self._settings, self._volunteer, keystore=self._keystore)
+        self._service = service
+        try:
+            async with self._volunteering(service):
+                await service.run()
+        except DuplicateSession:
+            self._stopping.set()
+            raise
+        finally:
+            self._service = None
+
+    @contextlib.asynccontextmanager
+    async def _volunteering(self, work: AgentService | Unenrolled) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._volunteer.run(work), name="volunteer")
+        try:
+            yield
+        finally:
+            await _end(task)
+
+    def _keeper(self) -> PolicyKeeper:
+        identity = self._identity
+        if identity is None:
+            return PolicyKeeper(self._folder, now_s=time.time())
+        return PolicyKeeper(
+            self._folder,
+            fleet=identity.fleet_id,
+            device=identity.device_id,
+            authorities=lambda: read_authorities(identity.authorities_pem),
+            now_s=time.time(),
+        )
+
+    def _forget(self, identity: Identity) -> None:
+        forget_key(identity.folder, identity.record.stem, self._keystore)
+        shutil.rmtree(identity.folder, ignore_errors=True)
+        log.info("This PC has left the fleet %s; its identity is deleted.", identity.record.fleet_name)
+
+    # What is heard
+
+    def _see(self, source: str) -> None:
+        """Called in a thread of the board."""
+        self._volunteer.seen(source)
+
+    def _on_change(self) -> None:
+        self._server.changed()
+        if self._board is not None:
+            self._board.look_for(self._volunteer.policy.exclusive_programs)
+
+    def _on_contributed(self, gate: Gate) -> None:
+        self._meter.end(gate)
+
+    def _hear(self, event: SystemEvent) -> None:
+        """Called in a thread of the board."""
+        self._volunteer.hear(event)
+        if event in ("suspending", "resumed"):
+            asyncio.run_coroutine_threadsafe(self._for_sleep(event), self._loop)
+
+    async def _for_sleep(self, event: SystemEvent) -> None:
+        """Let the PC sleep once its memory is back; hold the next sleep up again after it."""
+        if event == "resumed":
+            await self._delay.take()
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SLEEP_DELAY_S):
+                await self._volunteer.given_back()
+        self._delay.let_go()
+
+    async def _keep_metering(self) -> None:
+        while True:
+            await asyncio.sleep(METER_EVERY_S)
+            if self._volunteer.state.phase is Phase.SERVING:
+                self._meter.look(self._volunteer.gates.all())
+                self._server.changed()
+
+
+def _loading(request: LoadStage, progress: StageProgress) -> StageShown:
+    done = progress.done / progress.total if progress.phase == "fetch" and progress.total else 0.0
+    return StageShown(
+        request.pipeline, request.stage, request.first, request.last, request.engine, request.device, min(done, 0.99)
+    )
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,313 @@
+"""The volunteer at work: asks the probes, lets the machine decide, and carries out what it decided. Event loop only.
+
+The owner's first input takes a shorter way: `seen` shuts every gate at once, in the thread of whoever hears of it, and
+the next look makes of it whatever it has to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+
+from agent.link.messages import VolunteerState as Availability
+from agent.stage.gate import Gate, Gates
+from agent.volunteer.clock import steady_s
+from agent.volunteer.explain import explain
+from agent.volunteer.facts import Facts, Memory, Power, Reading
+from agent.volunteer.keeping import PolicyKeeper
+from agent.volunteer.machine import step
+from agent.volunteer.policy import Merged, Policy
+from agent.volunteer.probes.base import SystemEvent
+from agent.volunteer.reasons import ReasonCode
+from agent.volunteer.states import (
+    Order,
+    OwnerSeen,
+    Pause,
+    Phase,
+    Release,
+    Resume,
+    Situation,
+    StageFault,
+    initial_state,
+)
+
+log = logging.getLogger(__name__)
+
+CLOSE_LOOK_S, LOOK_S = 0.25, 2.0
+"""How long between two looks, while something is loaded and else; whatever happens is looked at at once."""
+LONGEST_JITTER_S = 60.0
+RELEASED_S = 60.0
+"""How long a machine nobody sits at keeps away after it was told to give its memory back."""
+FOREVER_UNIX_S = -1.0
+
+LinkPhase = Literal["up", "down", "unenrolled", "pending", "revoked", "certificate", "clock"]
+StagesPhase = Literal["none", "loading", "ready", "ending"]
+
+
+class Board(Protocol):
+    """All probes together; `agent.volunteer.probes.board.ProbeBoard` is one."""
+
+    def snapshot(self) -> Facts:
+        """Return what is known now, without waiting."""
+        ...
+
+    def watch_closely(self, close: bool) -> None:
+        """Ask closely from now on, or seldom again."""
+        ...
+
+
+class Work(Protocol):
+    """What this PC does for others; `agent.service.AgentService` is one. Never waits, but for `give_back`."""
+
+    @property
+    def stages_phase(self) -> StagesPhase:
+        """The most advanced of all stages."""
+        ...
+
+    @property
+    def link_phase(self) -> LinkPhase:
+        """Whether the console can be reached, and if not what kind of reason it has."""
+        ...
+
+    def tell_availability(self) -> None:
+        """Tell the console at once."""
+        ...
+
+    async def give_back(self) -> str:
+        """End every stage and wait until the memory is back; returns why it is not, if so. Cancel it as you like."""
+        ...
+
+
+class Volunteer:
+    """Decides for one agent. `run` it as a task; the work asks `availability` and `refusal`.
+
+    Without a board this is a machine nobody sits at, and nothing but orders ever holds it. `adjust` changes the merged
+    policy; measurements do not wait for minutes.
+    """
+
+    def __init__(
+        self,
+        keeper: PolicyKeeper,
+        gates: Gates,
+        board: Board | None,
+        *,
+        adjust: Callable[[Policy], Policy] = lambda policy: policy,
+        on_change: Callable[[], None] = lambda: None,
+        on_contributed: Callable[[Gate], None] = lambda gate: None,
+        clock: Callable[[], float] = steady_s,
+        jitter_s: float | None = None,
+    ) -> None:
+        self.gates = gates
+        self.keeper = keeper
+        self._board = board
+        self._adjust = adjust if board is not None else _for_machines
+        self._on_change = on_change
+        self._clock = clock
+        self.contributed = on_contributed
+        self._merged = keeper.merged(time.time())
+        jitter_s = random.uniform(0, LONGEST_JITTER_S) if jitter_s is None else jitter_s  # noqa: S311 - spreads starts
+        delay_s = self.policy.startup_delay_s
+        self.state = initial_state(clock(), startup_delay_s=delay_s, jitter_s=0.0 if board is None else jitter_s)
+        self._orders: list[Order] = self._kept_pause()
+        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._armed = False
+        self._suspending = self._shutting_down = False
+        self._empty = asyncio.Event()
+        self._giving_back: asyncio.Task[None] | None = None
+
+    async def run(self, work: Work) -> None:
+        """Look until cancelled; then everything is given back."""
+        try:
+            while True:
+                self._news.clear()
+                self._look_safely(work)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_LOOK_S if work.stages_phase != "none" else LOOK_S):
+                        await self._news.wait()
+        finally:
+            self._armed = False
+            self.gates.shut()
+            if self._giving_back is not None:
+                await asyncio.gather(self._giving_back, return_exceptions=True)
+
+    # What others say. `seen` and `hear` from any thread
+
+    def seen(self, source: str) -> None:
+        """The owner is here: shut every gate now, if one is open."""
+        if self._armed:
+            self._armed = False
+            self.gates.shut()
+            self._loop.call_soon_threadsafe(self.order, OwnerSeen(source))
+
+    def hear(self, event: SystemEvent) -> None:
+        """The system says what happens to the PC."""
+        self._loop.call_soon_threadsafe(self._take_event, event)
+
+    def order(self, order: Order) -> None:
+        """Take an order into account at once. Raises SettingsUnreadable when a pause cannot be kept for a restart."""
+        if isinstance(order, Release) and self.always:
+            # There is no owner whose leaving could be waited for.
+            order = Pause(self._clock() + RELEASED_S)
+        self._orders.append(order)
+        self._news.set()
+        if isinstance(order, Pause):
+            until_s = order.until_s
+            forever = until_s is None or not math.isfinite(until_s)
+            until_unix_s = FOREVER_UNIX_S if until_s is None or forever else time.time() + until_s - self._clock()
+            self.keeper.keep_pause(until_unix_s)
+        elif isinstance(order, Resume):
+            self.keeper.keep_pause(0.0)
+
+    def look_again(self) -> None:
+        """Something of the work changed."""
+        self._news.set()
+
+    def policy_changed(self) -> None:
+        """Somebody wants something else: `merged` says it from now on."""
+        self._merged = self.keeper.merged(time.time())
+        self._on_change()
+        self._news.set()
+
+    def fault(self, detail: str) -> None:
+        """A stage's process failed on this PC: do not try again at once."""
+        if not self.always:
+            self.order(StageFault(detail))
+
+    async def given_back(self) -> None:
+        """Wait until nothing of this PC is in use by others."""
+        await self._empty.wait()
+
+    # What others ask
+
+    @property
+    def merged(self) -> Merged:
+        """The policy that holds, and who set what."""
+        return self._merged
+
+    @property
+    def policy(self) -> Policy:
+        """What holds now."""
+        return self._adjust(self._merged.policy)
+
+    @property
+    def always(self) -> bool:
+        """Whether nothing is looked at."""
+        return self._board is None
+
+    def availability(self) -> tuple[Availability, list[str]]:
+        """Say whether plans may count on this PC, and the codes of the reasons why not."""
+        if self._is_willing:
+            return "available", []
+        return "held", self.state.codes()
+
+    def refusal(self) -> str:
+        """Say why nothing may be loaded now; empty: it may."""
+        if self._is_willing:
+            return ""
+        codes = ", ".join(self.state.codes()) or self.state.phase.value
+        return f"this PC is not available now ({codes}); plan without it."
+
+    @property
+    def _is_willing(self) -> bool:
+        # A machine nobody sits at has nothing to wait for once its link is up.
+        return self.state.offers or (self.always and set(self.state.codes()) <= {ReasonCode.LINK_DOWN.value})
+
+    # One look
+
+    def _look_safely(self, work: Work) -> None:
+        try:
+            self._look(work)
+        except Exception:  # the edge of a task nobody awaits: a PC that cannot decide is its owner's
+            log.exception("Looking at this PC failed; nothing is computed until it works again.")
+            self._armed = False
+            self.gates.shut()
+
+    def _look(self, work: Work) -> None:
+        orders, self._orders = self._orders, []
+        self._merged = self.keeper.merged(time.time())
+        before, now_s = self.state, self._clock()
+        situation = Situation(
+            stage=work.stages_phase,
+            link=work.link_phase,
+            suspending=self._suspending,
+            shutting_down=self._shutting_down,
+            settings_unreadable=self.keeper.settings_unreadable,
+        )
+        if situation.stage == "none":
+            self._empty.set()
+        else:
+            self._empty.clear()
+        facts = self._board.snapshot() if self._board is not None else resting_facts(now_s)
+        self.state = state = step(before, facts, self.policy, situation, now_s=now_s, orders=orders)
+        if self._is_willing:
+            self.gates.reopen()
+            self._armed = not self.policy.unattended
+        else:
+            self._armed = False
+            self.gates.shut()
+        if before.offers != state.offers:
+            work.tell_availability()
+        if before.phase is not state.phase:
+            log.info("%s", explain(state).headline)
+            if self._board is not None:
+                self._board.watch_closely(state.offers or state.phase is Phase.PAUSED)
+        if state.gives_back and self._giving_back is None:
+            self._giving_back = asyncio.create_task(self._give_back(work), name="give back")
+        if before.phase is not state.phase or before.reasons != state.reasons or orders:
+            self._on_change()
+
+    async def _give_back(self, work: Work) -> None:
+        started_s = self._clock()
+        try:
+            problem = await work.give_back()
+        except Exception:  # the edge of a task nobody awaits: the memory may still be taken
+            log.exception("Giving the memory back failed.")
+            problem = "a stage could not be ended"
+        if problem:
+            log.error("The memory of a stage did not come back: %s.", problem)
+            self.fault(problem)
+        else:
+            log.info("The memory is back after %.3f s.", self._clock() - started_s)
+        self._giving_back = None
+        self._news.set()
+
+    def _take_event(self, event: SystemEvent) -> None:
+        if event in ("suspending", "resumed"):
+            self._suspending = event == "suspending"
+        elif event == "shutting_down":
+            self._shutting_down = True
+        self._news.set()
+
+    def _kept_pause(self) -> list[Order]:
+        """Take up the pause that the owner ordered before the agent was started again."""
+        until_unix_s = self.keeper.owner.pause_until_unix_s
+        if until_unix_s == FOREVER_UNIX_S:
+            return [Pause(None)]
+        left_s = until_unix_s - time.time()
+        return [Pause(self._clock() + left_s)] if left_s > 0 else []
+
+
+def _for_machines(policy: Policy) -> Policy:
+    return msgspec.structs.replace(policy, unattended=True, startup_delay_s=0.0, settle_s=0.0, idle_start_s=0.0)
+
+
+def resting_facts(now_s: float) -> Facts:
+    """Return what probes would say of a machine with all it needs and nobody at it."""
+    plenty = 1 << 50
+    return Facts(
+        at_s=now_s,
+        unix_s=time.time(),
+        idle_s=Reading(1e9, "always"),
+        memory=Reading(Memory(plenty, plenty), "always"),
+        power=Reading(Power(on_mains=True, has_battery=False), "always"),
+        disk_free_bytes=Reading(plenty, "always"),
+    )

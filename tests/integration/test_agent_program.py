@@ -1,0 +1,186 @@
+"""The whole agent in one process, driven as the tray and the command line drive it: through its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agent import cli
+from agent.control.client import ControlClient
+from agent.control.endpoint import UnixSocket, endpoint_of
+from agent.control.errors import OrderRefused
+from agent.control.protocol import Enrol, Leave, Pause, QueryHistory, Quit, Release, Resume, Status, Told
+from agent.devices import find_runtime
+from agent.link import invite as invites
+from agent.link.channel import Backoff
+from agent.link.identity import Identity
+from agent.link.keystore import Keystore
+from agent.program import Program
+from agent.service import AgentService
+from agent.settings import AgentSettings
+from console.fleet.events import AgentLost, AgentYielded
+from tests.support.agents import Children, until
+from tests.support.fleet import Fleet, make_load, running_fleet
+from tests.support.libraries import make_library
+from tests.support.membership import open_office
+
+KEYS = Keystore.files_only("agent")
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for sockets, whose paths have to be short."""
+    with tempfile.TemporaryDirectory(prefix="fw") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, runtime: Path) -> AsyncIterator[Fleet]:
+    async with running_fleet(tmp_path) as fleet:
+        yield fleet
+
+
+@dataclass
+class Running:
+    folder: Path
+    program: Program
+    children: Children
+    task: asyncio.Task[None]
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, identity: Identity | None) -> AsyncIterator[Running]:
+    """Run the agent of a machine nobody sits at."""
+    children = Children()
+    make = functools.partial(
+        AgentService, start_child=children, list_devices=find_runtime, backoff=Backoff(uniform=lambda low, high: 0.05)
+    )
+    program = Program(folder, AgentSettings(volunteer="always"), KEYS, identity, make_service=make)
+    task = asyncio.create_task(program.run())
+    try:
+        endpoint = endpoint_of(folder)
+        assert isinstance(endpoint, UnixSocket)
+        await until(endpoint.path.exists)
+        yield Running(folder, program, children, task)
+    finally:
+        program.stop()
+        await task
+
+
+async def follow(client: ControlClient, phase: str) -> Status:
+    async with asyncio.timeout(10):
+        async for status in client.statuses():
+            if status.phase == phase:
+                return status
+    raise AssertionError
+
+
+async def test_a_pause_gives_everything_back_and_its_end_is_shown(fleet: Fleet) -> None:
+    folder = fleet.folder / "data"
+    folder.mkdir()
+    identity = fleet.enrol("data/identity")
+    library = fleet.folder / "library"
+    _, digest = make_library(library)
+    fleet.distribution.register(library)
+    async with running(folder, identity) as agent, ControlClient.open(folder, "test") as client:
+        assert (await follow(client, "available")).volunteer == "always"
+        await fleet.hub.load(identity.device_id, make_load(library_digest=digest))
+        serving = await follow(client, "serving")
+        assert [(stage.pipeline, stage.done) for stage in serving.stages] == [(1, 1.0)]
+        assert serving.icon == "contributing"
+        await client.order(Pause(client.next_id(), "time", 3600.0))
+        paused = await follow(client, "held")
+        assert paused.icon == "paused"
+        assert paused.headline.startswith("Paused by you for another")
+        assert paused.pause_until_s == pytest.approx(time.time() + 3600, abs=60)
+        assert paused.countdown is not None
+        assert (paused.countdown.what, paused.stages) == ("resumes", [])
+        assert agent.children.started[0].closed
+        await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentYielded))
+        await client.order(Resume(client.next_id()))
+        await follow(client, "available")
+        history = await client.order(QueryHistory(client.next_id(), 0.0, time.time() + 1))
+        assert len(history.rows) == 1  # type: ignore[union-attr]
+
+
+async def test_leaving_says_goodbye_and_deletes_the_identity(fleet: Fleet) -> None:
+    folder = fleet.folder / "data"
+    folder.mkdir()
+    identity = fleet.enrol("data/identity")
+    async with running(folder, identity), ControlClient.open(folder, "test") as client:
+        await follow(client, "available")
+        with pytest.raises(OrderRefused, match="in a fleet already"):
+            await client.order(Enrol(client.next_id(), "anything"))
+        await client.order(Leave(client.next_id()))
+        assert (await follow(client, "unenrolled")).device_id == ""
+        await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
+        assert fleet.events[-1] == AgentLost(identity.device_id, "The PC's owner left the fleet")
+        assert not (folder / "identity").exists()
+        with pytest.raises(OrderRefused, match="in no fleet"):
+            await client.order(Leave(client.next_id()))
+
+
+async def test_an_agent_without_a_fleet_waits_and_is_enrolled_through_its_socket(tmp_path: Path, runtime: Path) -> None:
+    (tmp_path / "office").mkdir()
+    async with open_office(tmp_path / "office") as console:
+        folder = tmp_path / "data"
+        folder.mkdir()
+        async with running(folder, None), ControlClient.open(folder, "test") as client:
+            assert (await follow(client, "unenrolled")).icon == "attention"
+            with pytest.raises(OrderRefused, match="invite"):
+                await client.order(Enrol(client.next_id(), "no invite"))
+            told: list[Told] = []
+            done = await client.order(Enrol(client.next_id(), invites.encode(console.invite())), told.append)
+            assert "Enrolled as device" in done.said  # type: ignore[union-attr]
+            assert told[-1].phase == "enrolled"
+            status = await follow(client, "available")
+            assert (status.link, status.device_id) == ("connected", console.device().device_id)
+
+
+async def test_the_end_is_ordered_through_the_socket_and_the_release_is_not_the_end(fleet: Fleet) -> None:
+    folder = fleet.folder / "data"
+    folder.mkdir()
+    async with running(folder, fleet.enrol("data/identity")) as agent, ControlClient.open(folder, "test") as client:
+        await follow(client, "available")
+        await client.order(Release(client.next_id()))
+        await follow(client, "held")
+        await client.order(Quit(client.next_id()))
+        await asyncio.wait_for(agent.task, 10)
+
+
+async def test_the_command_line_is_a_client(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = fleet.folder / "data"
+    folder.mkdir()
+    async with running(folder, fleet.enrol("data/identity")) as _, ControlClient.open(folder, "test") as client:
+        await follow(client, "available")
+
+        async def run(*words: str) -> tuple[int, str]:
+            code = await asyncio.to_thread(cli.main, [*words, "--data", str(folder)])
+            return code, capsys.readouterr().out
+
+        code, out = await run("pause", "15min")
+        assert (code, out.split()[:2]) == (0, ["Paused", "until"])
+        await follow(client, "held")
+        code, out = await run("status")
+        assert (code, out.splitlines()[0][:28]) == (0, "Paused by you for another 15")
+        assert (await run("resume"))[1] == "Resumed.\n"
+        assert await run("policy", "idle_start_s=10min") == (0, "Kept.\n")
+        assert "employee wants 600" in (await run("policy"))[1]
+        assert (await run("history"))[1] == "Nothing was contributed in that time.\n"
+        assert (await run("device", "GPU.9", "off"))[0] == 19
+        assert (await run("leave"))[0] == 15
+        assert (await run("pause", "soon"))[0] == 15
+
+
+def test_without_an_agent_the_commands_say_so(tmp_path: Path, runtime: Path) -> None:
+    assert cli.main(["pause", "1h", "--data", str(tmp_path)]) == 3
+    assert cli.main(["policy", "--data", str(tmp_path)]) == 3

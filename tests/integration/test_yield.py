@@ -1,0 +1,249 @@
+"""A PC that goes back to its owner: the agent's service and volunteer against a real hub, and real child processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+
+from agent import stages, watchdog
+from agent.devices import find_runtime
+from agent.link.channel import Backoff
+from agent.link.frames import FrameType, decode
+from agent.link.messages import LoadStage
+from agent.service import AgentService
+from agent.settings import AgentSettings
+from agent.stage.gate import Gate, Gates
+from agent.stage.process import StageProcess
+from agent.stage.types import Nack
+from agent.volunteer.clock import steady_s
+from agent.volunteer.duty import Volunteer
+from agent.volunteer.keeping import PolicyKeeper
+from agent.volunteer.presence import Presence
+from agent.volunteer.states import Phase, Release
+from console.fleet.errors import StageLoadFailed
+from console.fleet.events import AgentAvailable, AgentYielded, StageDied
+from tests.support.agents import Children, running_agent, until
+from tests.support.fleet import Fleet, make_load, running_fleet
+from tests.support.libraries import make_library
+from tests.support.stage import make_row, make_spec, make_step
+from tests.support.toy_library import toy_library
+from tests.support.volunteers import PlayedBoard, quick
+
+WAIT_S = 60
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with running_fleet(tmp_path) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def request_of(fleet: Fleet) -> Callable[..., LoadStage]:
+    folder = fleet.folder / "library"
+    _, digest = make_library(folder)
+    fleet.distribution.register(folder)
+    return lambda **fields: make_load(**({"library_digest": digest} | fields))
+
+
+@dataclass
+class OwnersPC:
+    service: AgentService
+    volunteer: Volunteer
+    board: PlayedBoard
+    children: Children
+    device_id: str
+
+    async def reach(self, phase: Phase) -> None:
+        await until(lambda: self.volunteer.state.phase is phase)
+
+
+@pytest.fixture
+async def pc(fleet: Fleet) -> AsyncIterator[OwnersPC]:
+    """An agent that minds its owner, who has been away for long."""
+    folder = fleet.folder / "data"
+    folder.mkdir()
+    identity = fleet.enrol("data/identity")
+    children, board = Children(), PlayedBoard()
+    keeper = PolicyKeeper(folder, now_s=time.time())
+    volunteer = Volunteer(keeper, Gates(folder / "gates"), board, adjust=quick, jitter_s=0.0)
+    volunteer.state = msgspec.structs.replace(volunteer.state, presence=Presence(steady_s() - 1e6, None))
+    service = AgentService(
+        folder, identity, AgentSettings(), volunteer, start_child=children, list_devices=find_runtime,
+        backoff=Backoff(uniform=lambda low, high: 0.05),
+    )  # fmt: skip
+    tasks = [asyncio.create_task(service.run()), asyncio.create_task(volunteer.run(service))]
+    try:
+        await fleet.wait_for(lambda: AgentAvailable(identity.device_id) in fleet.events, 20)
+        yield OwnersPC(service, volunteer, board, children, identity.device_id)
+    finally:
+        service.stop()
+        await tasks[0]
+        tasks[1].cancel()
+        await asyncio.gather(tasks[1], return_exceptions=True)
+
+
+async def test_input_yields_ends_the_stage_and_keeps_the_link(
+    fleet: Fleet, pc: OwnersPC, request_of: Callable[..., LoadStage]
+) -> None:
+    await fleet.hub.load(pc.device_id, request_of())
+    await pc.reach(Phase.SERVING)
+    pc.volunteer.seen("played")
+    await until(lambda: pc.children.started[0].closed)
+    await fleet.wait_for(lambda: AgentYielded(pc.device_id, [(1, 1)], ["user_input"]) in fleet.events)  # type: ignore[list-item]
+    (view,) = fleet.hub.agents()
+    assert view.heartbeat is not None
+    assert view.heartbeat.state == "held"
+    assert pc.volunteer.gates.all() == []
+    with pytest.raises(StageLoadFailed, match="not available now") as refused:
+        await fleet.hub.load(pc.device_id, request_of(epoch=2))
+    assert refused.value.code == "held"
+    await pc.reach(Phase.AVAILABLE)  # the owner went away again
+    await fleet.hub.load(pc.device_id, request_of(epoch=3))
+
+
+async def test_input_during_loading_ends_the_load_and_leaves_no_child(
+    fleet: Fleet, pc: OwnersPC, request_of: Callable[..., LoadStage]
+) -> None:
+    pc.children.hold = asyncio.Event()
+    loading = asyncio.create_task(fleet.hub.load(pc.device_id, request_of()))
+    await pc.reach(Phase.LOADING)
+    pc.volunteer.seen("played")
+    with pytest.raises(StageLoadFailed) as failed:
+        await loading
+    assert failed.value.code == "held"
+    assert pc.children.started == []
+    await until(lambda: pc.service.stages_phase == "none")
+
+
+async def test_twenty_yields_in_a_row_leave_nothing_behind(
+    fleet: Fleet, pc: OwnersPC, request_of: Callable[..., LoadStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.volunteer.machine.YIELDS_ALLOWED", 1000)
+    for epoch in range(1, 21):
+        await pc.reach(Phase.AVAILABLE)
+        await fleet.wait_for(lambda: all(v.heartbeat and v.heartbeat.state == "available" for v in fleet.hub.agents()))
+        await fleet.hub.load(pc.device_id, request_of(epoch=epoch))
+        await pc.reach(Phase.SERVING)
+        pc.volunteer.order(Release())
+        pc.volunteer.state = msgspec.structs.replace(pc.volunteer.state, released_until_s=0.0)
+        await until(lambda: pc.children.started[-1].closed)
+    assert len(pc.children.started) == 20
+    assert all(child.closed for child in pc.children.started)
+
+
+async def test_a_console_that_is_down_does_not_delay_giving_back(
+    fleet: Fleet, pc: OwnersPC, request_of: Callable[..., LoadStage]
+) -> None:
+    await fleet.hub.load(pc.device_id, request_of())
+    await pc.reach(Phase.SERVING)
+    await fleet.hub.stop()
+    pc.volunteer.seen("played")
+    await until(lambda: pc.children.started[0].closed)
+    await pc.reach(Phase.HELD)
+
+
+async def test_a_child_that_does_not_get_on_is_ended_and_reported(
+    fleet: Fleet, request_of: Callable[..., LoadStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "INFERENCE_S", 0.1)
+    monkeypatch.setattr(stages, "LOOK_S", 0.02)
+    async with running_agent(fleet) as agent:
+        await fleet.hub.load(agent.device_id, request_of())
+        gate = Gate.open(Path(agent.children.started[0].spec.gate))
+        gate.enter()
+        await fleet.wait_for(lambda: isinstance(fleet.events[-1], StageDied))
+        await until(lambda: agent.children.started[0].closed)
+        gate.close()
+
+
+# Real children
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    toy_library(folder)
+    return folder
+
+
+@contextlib.asynccontextmanager
+async def child(library: Path, gate: Gate, **fields: Any) -> AsyncIterator[tuple[StageProcess, asyncio.Queue[bytes]]]:
+    frames: asyncio.Queue[bytes] = asyncio.Queue()
+    process = await StageProcess.start(
+        make_spec(library, gate=str(gate.path), **fields), on_frame=frames.put_nowait, on_exit=lambda cause: None
+    )
+    try:
+        yield process, frames
+    finally:
+        await process.close()
+
+
+async def test_behind_a_shut_gate_nothing_is_computed_and_every_step_is_answered(tmp_path: Path, library: Path) -> None:
+    gates = Gates(tmp_path / "gates")
+    gate = gates.make()
+    async with child(library, gate) as (process, frames):
+
+        async def answer(at: int) -> Any:
+            await process.send(make_step([make_row(1, at)], np.arange(1)))
+            return decode(await asyncio.wait_for(frames.get(), WAIT_S))
+
+        assert (await answer(0)).type is FrameType.TOKENS
+        assert (gate.entered, gate.tokens, gate.is_inside) == (1, 1, False)
+        gates.shut()
+        refused = await answer(1)
+        assert refused.type is FrameType.NACK
+        assert msgspec.msgpack.decode(refused.table, type=Nack).code == "yielded"
+        assert gate.entered == 1
+        gates.reopen()
+        assert (await answer(1)).type is FrameType.TOKENS
+        assert gate.beat_ns > 0
+    gates.remove(gate)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at Linux's own priorities")
+async def test_a_gentle_child_makes_way_for_everybody_else(tmp_path: Path, library: Path) -> None:
+    gate = Gate.create(tmp_path / "1.gate")
+    async with child(library, gate, gentle=True) as (process, _):
+        stage = psutil.Process(process.pid)
+        assert stage.nice() == 19
+        assert stage.ionice().ioclass == psutil.IOPRIO_CLASS_IDLE
+        assert os.getsid(process.pid) == process.pid
+        nices = {os.getpriority(os.PRIO_PROCESS, thread.id) for thread in stage.threads()}
+        assert nices == {19}
+    gate.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="stops a process with a signal")
+async def test_a_frozen_child_beats_no_more_and_is_still_ended_in_time(tmp_path: Path, library: Path) -> None:
+    gate = Gate.create(tmp_path / "1.gate")
+    async with child(library, gate) as (process, _):
+        os.kill(process.pid, signal.SIGSTOP)
+        assert watchdog.stall_of(gate, gate.beat_ns + int((watchdog.SILENCE_S + 1) * 1e9))
+        started_s = time.monotonic()
+        await process.close()
+        assert time.monotonic() - started_s < 5
+        assert not psutil.pid_exists(process.pid)
+    gate.close()
+
+
+async def test_a_child_without_its_gate_says_so(tmp_path: Path, library: Path) -> None:
+    gate = Gate.create(tmp_path / "1.gate")
+    (tmp_path / "1.gate").unlink()
+    with pytest.raises(Exception, match="gate cannot be used"):
+        async with child(library, gate):
+            pass
+    gate.close()

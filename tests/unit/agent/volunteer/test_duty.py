@@ -1,0 +1,251 @@
+"""The volunteer's loop, with probes and work that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.stage.gate import Gates
+from agent.volunteer.clock import steady_s
+from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.keeping import PolicyKeeper
+from agent.volunteer.policy import Policy
+from agent.volunteer.presence import Presence
+from agent.volunteer.states import Pause, Phase, Release, Resume
+from tests.support.volunteers import PlayedBoard, quick
+
+
+@dataclass
+class Work:
+    """A stage, as far as the volunteer sees it."""
+
+    volunteer: Volunteer
+    stages_phase: StagesPhase = "none"
+    link_phase: LinkPhase = "up"
+    told: list[tuple[str, list[str]]] = field(default_factory=list)
+    given_back: int = 0
+    problem: str = ""
+    slow: asyncio.Event | None = None
+
+    def tell_availability(self) -> None:
+        state, reasons = self.volunteer.availability()
+        self.told.append((state, reasons))
+
+    async def give_back(self) -> str:
+        self.given_back += 1
+        self.stages_phase = "ending"
+        if self.slow is not None:
+            await self.slow.wait()
+        self.stages_phase = "none"
+        return self.problem
+
+
+@dataclass
+class Duty:
+    volunteer: Volunteer
+    work: Work
+    board: PlayedBoard
+    changes: list[Phase]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self.volunteer.look_again()
+                await asyncio.sleep(0.01)
+
+    async def reach(self, phase: Phase) -> None:
+        await self.until(lambda: self.volunteer.state.phase is phase)
+
+    async def serve(self) -> None:
+        await self.reach(Phase.AVAILABLE)
+        self.work.stages_phase = "ready"
+        await self.reach(Phase.SERVING)
+
+
+@contextlib.asynccontextmanager
+async def on_duty(
+    folder: Path, adjust: Callable[[Policy], Policy] = quick, *, always: bool = False
+) -> AsyncIterator[Duty]:
+    board, changes = PlayedBoard(), list[Phase]()
+    keeper = PolicyKeeper(folder, now_s=time.time())
+    volunteer = Volunteer(
+        keeper,
+        Gates(folder / "gates"),
+        None if always else board,
+        adjust=adjust,
+        on_change=lambda: changes.append(volunteer.state.phase),
+        jitter_s=0.0,
+    )
+    # Nobody has been here for long; as it is, the start counts as an input.
+    volunteer.state = msgspec.structs.replace(volunteer.state, presence=Presence(steady_s() - 1e6, None))
+    work = Work(volunteer)
+    task = asyncio.create_task(volunteer.run(work))
+    try:
+        yield Duty(volunteer, work, board, changes)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def duty(tmp_path: Path) -> AsyncIterator[Duty]:
+    async with on_duty(tmp_path) as duty:
+        yield duty
+
+
+async def test_a_resting_pc_becomes_available_and_the_console_hears_it_once(duty: Duty) -> None:
+    await duty.serve()
+    assert duty.work.told == [("available", [])]
+    assert duty.volunteer.refusal() == ""
+    assert not duty.volunteer.gates.are_shut
+    assert duty.board.closely[-1]
+
+
+async def test_the_first_input_shuts_the_gates_in_the_thread_that_hears_it(duty: Duty) -> None:
+    await duty.serve()
+    shut = list[bool]()
+
+    def hear() -> None:
+        duty.volunteer.seen("played")
+        shut.append(duty.volunteer.gates.are_shut)
+
+    thread = threading.Thread(target=hear)
+    thread.start()
+    thread.join()  # the loop has not had a turn
+    assert shut == [True]
+    await duty.until(lambda: duty.work.given_back == 1)
+    assert duty.work.told[-1] == ("held", ["user_input"])
+    assert "user_input" in duty.volunteer.refusal()
+    await duty.reach(Phase.HELD)
+    assert duty.volunteer.gates.are_shut
+
+
+async def test_input_while_the_pc_is_held_costs_nothing(duty: Duty) -> None:
+    duty.board.idle_s = 0.0
+    await duty.reach(Phase.HELD)
+    duty.volunteer.seen("a push")
+    duty.volunteer.look_again()
+    await asyncio.sleep(0.02)
+    assert duty.volunteer.state.presence.source == "played"
+
+
+async def test_a_short_grace_keeps_the_memory_and_gives_it_back_if_the_owner_stays(tmp_path: Path) -> None:
+    def patient(policy: Policy) -> Policy:
+        return msgspec.structs.replace(quick(policy), release_after_s=0.3)
+
+    async with on_duty(tmp_path, patient) as duty:
+        await duty.serve()
+        duty.board.idle_s = 0.0
+        await duty.reach(Phase.PAUSED)
+        assert duty.volunteer.gates.are_shut
+        assert duty.work.given_back == 0
+        assert duty.work.told[-1][0] == "held"
+        await duty.until(lambda: duty.work.given_back == 1)
+        await duty.reach(Phase.HELD)
+
+
+async def test_input_during_loading_ends_the_load(duty: Duty) -> None:
+    await duty.reach(Phase.AVAILABLE)
+    duty.work.stages_phase = "loading"
+    await duty.reach(Phase.LOADING)
+    duty.volunteer.seen("played")
+    await duty.until(lambda: duty.work.given_back == 1)
+
+
+async def test_input_during_the_release_starts_no_second_one(duty: Duty) -> None:
+    await duty.serve()
+    duty.work.slow = asyncio.Event()
+    duty.volunteer.order(Release())
+    await duty.reach(Phase.RELEASING)
+    for _ in range(5):
+        duty.board.idle_s = 0.0
+        duty.volunteer.seen("played")
+        duty.volunteer.look_again()
+        await asyncio.sleep(0.01)
+    assert duty.work.given_back == 1
+    duty.work.slow.set()
+    await duty.reach(Phase.HELD)
+
+
+async def test_memory_that_does_not_come_back_is_a_fault(duty: Duty, expected_logs: Callable[..., None]) -> None:
+    expected_logs("agent.volunteer.duty", "did not come back")
+    await duty.serve()
+    duty.work.problem = "the graphics memory is still taken"
+    duty.volunteer.order(Release())
+    await duty.until(lambda: "fault_backoff" in duty.volunteer.state.codes())
+    assert duty.volunteer.state.fault_detail == "the graphics memory is still taken"
+
+
+async def test_giving_back_waits_for_no_console(duty: Duty) -> None:
+    await duty.serve()
+    duty.work.link_phase = "down"
+    duty.board.idle_s = 0.0
+    duty.volunteer.seen("played")
+    await duty.until(lambda: duty.work.given_back == 1)
+
+
+async def test_a_pause_beats_everything_and_survives_a_restart(tmp_path: Path) -> None:
+    async with on_duty(tmp_path) as duty:
+        await duty.serve()
+        duty.volunteer.order(Pause(None))
+        await duty.until(lambda: duty.work.given_back == 1)
+    async with on_duty(tmp_path) as duty:
+        await duty.until(lambda: duty.volunteer.state.pause_until_s == math.inf)
+        duty.volunteer.order(Resume())
+        await duty.reach(Phase.AVAILABLE)
+    async with on_duty(tmp_path) as duty:
+        duty.volunteer.order(Pause(steady_s() + 3600))
+    async with on_duty(tmp_path) as duty:
+        await duty.until(lambda: duty.volunteer.state.pause_until_s is not None)
+        assert duty.volunteer.state.pause_until_s == pytest.approx(steady_s() + 3600, abs=60)
+
+
+async def test_sleep_waits_until_everything_is_given_back(duty: Duty) -> None:
+    await duty.serve()
+    duty.work.slow = asyncio.Event()
+    duty.volunteer.hear("suspending")
+    await duty.reach(Phase.RELEASING)
+    waiting = asyncio.create_task(duty.volunteer.given_back())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    duty.work.slow.set()
+    await asyncio.wait_for(waiting, 5)
+    duty.volunteer.hear("resumed")
+    await duty.reach(Phase.AVAILABLE)
+
+
+async def test_a_pc_that_shuts_down_gives_everything_back(duty: Duty) -> None:
+    await duty.serve()
+    duty.volunteer.hear("shutting_down")
+    await duty.until(lambda: duty.work.given_back == 1)
+    assert duty.work.told[-1] == ("held", ["shutting_down"])
+
+
+async def test_a_machine_nobody_sits_at_is_available_at_once_and_held_by_orders_only(tmp_path: Path) -> None:
+    async with on_duty(tmp_path, always=True) as duty:
+        assert duty.volunteer.availability() == ("available", [])
+        await duty.serve()
+        duty.volunteer.seen("played")
+        duty.volunteer.fault("its child died")
+        duty.volunteer.look_again()
+        await asyncio.sleep(0.05)
+        assert duty.volunteer.state.phase is Phase.SERVING
+        duty.volunteer.order(Pause(None))
+        await duty.until(lambda: duty.work.given_back == 1)
+        assert duty.volunteer.refusal()
+
+
+async def test_the_end_of_the_agent_shuts_the_gates(tmp_path: Path) -> None:
+    async with on_duty(tmp_path) as duty:
+        await duty.serve()
+        gates = duty.volunteer.gates
+    assert gates.are_shut
