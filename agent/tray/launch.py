@@ -43,10 +43,13 @@ class Launch:
         self._command = command or agent_command()
 
     def service(self) -> bool:
-        """Start the service on its own: it outlives the tray. Returns whether it could be started."""
+        """Start the service on its own: it outlives the tray, and waits for an invite if this PC is in no fleet.
+
+        Returns whether it could be started.
+        """
         process = QProcess()
         process.setProgram(self._command[0])
-        process.setArguments([*self._command[1:], "run", "--data", str(self._folder)])
+        process.setArguments([*self._command[1:], "run", "--wait", "--data", str(self._folder)])
         process.setStandardInputFile(QProcess.nullDevice())
         process.setStandardOutputFile(QProcess.nullDevice())
         process.setStandardErrorFile(QProcess.nullDevice())

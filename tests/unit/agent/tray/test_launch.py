@@ -32,10 +32,10 @@ def script(tmp_path: Path) -> Callable[[str], list[str]]:
 def test_the_service_is_started_for_its_data_folder(
     script: Callable[[str], list[str]], tmp_path: Path, qtbot: QtBot
 ) -> None:
-    record = "import sys, pathlib; pathlib.Path(sys.argv[3], 'started').write_text(' '.join(sys.argv[1:3]))"
+    record = "import sys, pathlib; pathlib.Path(sys.argv[4], 'started').write_text(' '.join(sys.argv[1:4]))"
     assert Launch(tmp_path, script(record)).service()
     qtbot.waitUntil((tmp_path / "started").exists, timeout=10_000)
-    qtbot.waitUntil(lambda: (tmp_path / "started").read_text() == "run --data", timeout=10_000)
+    qtbot.waitUntil(lambda: (tmp_path / "started").read_text() == "run --wait --data", timeout=10_000)
 
 
 def test_a_service_that_is_not_there_cannot_be_started(tmp_path: Path) -> None:
