@@ -1,7 +1,7 @@
-"""What this PC can compute with: OpenVINO devices, the engines they run, and how much memory a stage may take.
+"""What this PC can compute with: OpenVINO devices, the engines they run, and what they say of their memory.
 
 `ask_devices` asks in a process of its own: OpenVINO takes 20 MB and a second, drivers may hang or crash, and the agent
-should be small and alive when nobody needs it. `python -m agent.devices BYTES` is that process. Everything blocks.
+should be small and alive when nobody needs it. `python -m agent.devices` is that process. Everything blocks.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import msgspec
 import psutil
 
 from agent.link.messages import PROTOCOL, Device, Hello
-
-if TYPE_CHECKING:
-    import openvino
+from agent.stage.types import EngineName
+from agent.volunteer.device_memory import read_device_memory
+from agent.volunteer.memory import DeviceMemory
 
 log = logging.getLogger(__name__)
 
-MEMORY_FRACTION = 0.8
-"""Of the memory that is available now; the rest is for what the owner opens next."""
-MEMORY_RESERVE_BYTES = 1 << 30
 ASK_S = 120.0
 
 
-def memory_budget_bytes(limit_mb: int = 0) -> int:
-    """Return what a stage may use: a fraction of the available memory minus a reserve, never more than the limit."""
-    available = psutil.virtual_memory().available
-    budget = max(0, int(available * MEMORY_FRACTION) - MEMORY_RESERVE_BYTES)
-    return min(budget, limit_mb << 20) if limit_mb else budget
+class FoundDevice(msgspec.Struct, frozen=True):
+    """One OpenVINO device that can run a stage; `engines` run on it, the preferred one first."""
+
+    name: str
+    full_name: str
+    engines: list[EngineName]
+    memory: DeviceMemory
 
 
 def memory_free_bytes() -> int:
@@ -46,12 +45,12 @@ class Runtime(msgspec.Struct, frozen=True):
     """The version of OpenVINO here, and the devices it can use; none if it does not work."""
 
     openvino: str
-    devices: list[Device]
+    devices: list[FoundDevice]
 
 
-def ask_devices(memory_bytes: int) -> Runtime:
+def ask_devices() -> Runtime:
     """Like `find_runtime`, in a process of its own; one that fails or hangs is logged, and there are no devices."""
-    command = [sys.executable, "-m", "agent.devices", str(memory_bytes)]
+    command = [sys.executable, "-m", "agent.devices"]
     try:
         done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=ASK_S, check=True)
         return msgspec.json.decode(done.stdout, type=Runtime)
@@ -60,14 +59,14 @@ def ask_devices(memory_bytes: int) -> Runtime:
         return Runtime("", [])
 
 
-def find_runtime(memory_bytes: int) -> Runtime:
+def find_runtime() -> Runtime:
     """Load OpenVINO into this process and look."""
     import openvino
 
-    return Runtime(openvino.get_version().split("-")[0], find_devices(memory_bytes))
+    return Runtime(openvino.get_version().split("-")[0], find_devices())
 
 
-def find_devices(memory_bytes: int) -> list[Device]:
+def find_devices() -> list[FoundDevice]:
     """List the devices that can run a stage; at least the CPU. A device that does not answer is left out, logged."""
     import openvino
 
@@ -86,12 +85,18 @@ def find_devices(memory_bytes: int) -> list[Device]:
             # A driver that was just updated or reset can be listed and still refuse every question.
             log.info("Device %s is not used: it does not answer (%s).", name, _first_line(error))
             continue
-        own = _own_memory_bytes(core, name)
-        found.append(Device(name, full_name, min(memory_bytes, own) if own else memory_bytes, engines))
+        found.append(FoundDevice(name, full_name, engines, read_device_memory(core, name)))
     return found
 
 
-def introduce(runtime: Runtime, *, memory_bytes: int, key_protection: str, held_sha256: list[str]) -> Hello:
+def offered(devices: Iterable[FoundDevice], offer_bytes: Callable[[str], int]) -> list[Device]:
+    """Say of each device what the console is told; `offer_bytes` is what it may plan with there."""
+    return [Device(one.name, one.full_name, offer_bytes(one.name), one.engines) for one in devices]
+
+
+def introduce(
+    openvino_version: str, devices: list[Device], *, memory_bytes: int, key_protection: str, held_sha256: list[str]
+) -> Hello:
     """Introduce this PC to the console."""
     return Hello(
         protocol=PROTOCOL,
@@ -100,22 +105,11 @@ def introduce(runtime: Runtime, *, memory_bytes: int, key_protection: str, held_
         os=f"{platform.system()} {platform.release()}",
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
         memory_bytes=memory_bytes,
-        devices=runtime.devices,
-        openvino=runtime.openvino,
+        devices=devices,
+        openvino=openvino_version,
         key_protection="keyring" if key_protection == "keyring" else "file",
         held_sha256=held_sha256,
     )
-
-
-def _own_memory_bytes(core: openvino.Core, name: str) -> int:
-    """Return a GPU's own memory, 0 where it has none to speak of or does not tell."""
-    if not name.startswith("GPU"):
-        return 0
-    try:
-        return int(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
-    except (RuntimeError, TypeError, ValueError) as error:
-        log.info("Device %s does not tell its memory (%s).", name, _first_line(error))
-        return 0
 
 
 def _first_line(error: Exception) -> str:
@@ -123,4 +117,4 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(find_runtime(int(sys.argv[1]))).decode())
+    sys.stdout.write(msgspec.json.encode(find_runtime()).decode())

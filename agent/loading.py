@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from agent.devices import memory_budget_bytes
+import msgspec
+
 from agent.link.closing import LinkDown
 from agent.link.errors import SignatureRefused
 from agent.link.fetch import Fetcher
@@ -22,6 +23,7 @@ from agent.settings import AgentSettings
 from agent.stage.errors import StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.types import DirectSpec, StageReport, StageSpec, UplinkSpec
+from agent.volunteer.memory_book import Load, MemoryBook
 from shard_export.library.manifest import Manifest
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,11 @@ class Child(Protocol):
     """A stage's child process, as far as this module knows it; `agent.stage.process.StageProcess` is one."""
 
     report: StageReport
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        ...
 
     def write(self, frame: bytes) -> bool:
         """Pass one frame on; False: the pipe is full, await `writable`. Raises StageGone."""
@@ -71,10 +78,12 @@ class StageLoader:
         settings: AgentSettings,
         start_child: StartChild,
         *,
+        memory: MemoryBook,
         uplink: Callable[[], UplinkSpec],
         check: Callable[[str, bytes], None],
     ) -> None:
         self._check = check
+        self._memory = memory
         self._store = store
         self._fetcher = fetcher
         self._settings = settings
@@ -111,7 +120,9 @@ class StageLoader:
             raise StageLoadError("damaged", str(error)) from error
         except (FetchError, StoreError, LinkDown) as error:
             raise StageLoadError("fetch", str(error)) from error
-        self._check_memory(manifest, request)
+        wanted = wanted_by(manifest, request)
+        if said := await asyncio.to_thread(self._memory.refusal, wanted):
+            raise StageLoadError("memory", f"layers {request.first} to {request.last} {said}")
         on_progress(StageProgress(request.pipeline, request.epoch, request.stage, "load", 0, 1))
         spec = StageSpec(
             folder=str(folder),
@@ -134,7 +145,9 @@ class StageLoader:
             gate=str(gate.path or ""),
             gentle=self._settings.volunteer == "away",
         )
-        return await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
+        child = await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
+        await self._measure(child, wanted)
+        return child
 
     async def deliver(self, layers: LayerRange, signature: bytes) -> str:
         """Bring layers into the store, one at a time so that a stage's load need not wait long. Returns the problem."""
@@ -171,30 +184,37 @@ class StageLoader:
         """Delete a load's folder of links; the files stay."""
         await asyncio.to_thread(self._store.discard_stage, folder_name)
 
-    def _check_memory(self, manifest: Manifest, request: LoadStage) -> None:
-        needed = stage_bytes(manifest, request)
-        budget = memory_budget_bytes(self._settings.memory_mb)
-        if needed > budget:
-            raise StageLoadError(
-                "memory",
-                f"layers {request.first} to {request.last} need about {needed >> 20} MiB, but only {budget >> 20} MiB "
-                "may be used here; plan fewer layers or raise memory_mb.",
-            )
+    async def _measure(self, child: Child, wanted: Load) -> None:
+        """Remember what the stage took; the child ends if this is cancelled, as it belongs to nobody yet."""
+        full = msgspec.structs.replace(wanted, cache_bytes=child.report.kv_bytes or wanted.cache_bytes)
+        try:
+            await asyncio.to_thread(self._memory.learn, full, child.pid)
+        except BaseException:
+            await child.close()
+            raise
 
 
-def stage_bytes(manifest: Manifest, request: LoadStage) -> int:
-    """Estimate a stage's memory: its weights, and the cache as asked for or of all its streams at full length."""
+def wanted_by(manifest: Manifest, request: LoadStage) -> Load:
+    """Say what a stage takes by the books: its weights, and its cache, as asked for or of all streams at full length.
+
+    The largest single buffer is an end of the model, which is one matrix, or the keys of a layer for all streams.
+    """
     units = manifest.units_of_range(request.first, request.last)
-    weights = sum(unit.size_bytes for unit in units)
-    if request.kv_bytes:
-        return weights + request.kv_bytes
     element_bytes = 4 if request.numerics == "exact" or request.cache == "f32" else 2
-    per_token = sum(
+    per_token = [
         unit.attention.kv_heads * (unit.attention.k_head_size + unit.attention.v_head_size) * element_bytes
         for unit in units
         if unit.attention is not None
+    ]
+    cache = request.kv_bytes or sum(per_token) * request.context_tokens * request.streams
+    largest = [unit.size_bytes for unit in units if unit.attention is None]
+    return Load(
+        library=request.library_digest,
+        device=request.device,
+        weights_bytes=sum(unit.size_bytes for unit in units),
+        cache_bytes=cache,
+        largest_bytes=max([*largest, cache // max(1, 2 * len(per_token))]),
     )
-    return weights + per_token * request.context_tokens * request.streams
 
 
 class _Throttle:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.devices import Runtime, ask_devices, introduce, memory_budget_bytes
+from agent.devices import Runtime, ask_devices, introduce, offered
 from agent.link.channel import Backoff
 from agent.link.closing import ConsoleNotTrusted, DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
 from agent.link.fetch import Fetcher
@@ -42,6 +42,7 @@ from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
 from agent.stage.types import DirectSpec
 from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import allows_device
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class AgentService:
         volunteer: Volunteer,
         *,
         start_child: StartChild = StageProcess.start,
-        list_devices: Callable[[int], Runtime] = ask_devices,
+        list_devices: Callable[[], Runtime] = ask_devices,
         backoff: Backoff | None = None,
         keystore: Keystore | None = None,
     ) -> None:
@@ -75,11 +76,13 @@ class AgentService:
         self._volunteer = volunteer
         self._list_devices = list_devices
         self._runtime: Runtime | None = None
+        self._devices: list[Device] = []
         self._asked_s = 0.0
         self._backoff = backoff or Backoff()
         self._stop = asyncio.Event()
         self._session_over = asyncio.Event()
         self._store = Store(folder, int(settings.store_gb * 1e9))
+        self._memory = MemoryBook(folder, lambda: volunteer.policy, limit_bytes=settings.memory_mb << 20)
         self._dialler = self._membership.dialler
         self._fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH), pace=_pace(settings))
         self._loader = StageLoader(
@@ -87,6 +90,7 @@ class AgentService:
             self._fetcher,
             settings,
             start_child,
+            memory=self._memory,
             uplink=self._membership.uplink,
             check=self._membership.check_signature,
         )
@@ -135,7 +139,7 @@ class AgentService:
     @property
     def devices(self) -> list[Device]:
         """Every device of this PC, used or not, as it was last looked at."""
-        return [] if self._runtime is None else self._runtime.devices
+        return self._devices
 
     def stop(self) -> None:
         """Ask `run` to say goodbye, end its children and return. Event loop only."""
@@ -256,15 +260,16 @@ class AgentService:
         return self._membership.direct(welcome.route_key, ahead_s, host, settings.direct_ports, listens=listens)
 
     def _hello(self, mark: str) -> Hello:
-        budget = memory_budget_bytes(self._settings.memory_mb)
         now_s = time.monotonic()
         if self._runtime is None or now_s - self._asked_s > ASK_AGAIN_S:
-            self._runtime, self._asked_s = self._list_devices(budget), now_s
+            self._runtime, self._asked_s = self._list_devices(), now_s
+            self._memory.know({device.name: device.memory for device in self._runtime.devices})
+        self._devices = offered(self._runtime.devices, self._memory.offer_bytes)
         policy = self._volunteer.policy
-        allowed = [device for device in self._runtime.devices if allows_device(policy, device.name)]
         hello = introduce(
-            Runtime(self._runtime.openvino, allowed),
-            memory_bytes=budget,
+            self._runtime.openvino,
+            [device for device in self._devices if allows_device(policy, device.name)],
+            memory_bytes=self._memory.offer_bytes("CPU"),
             key_protection=self._membership.identity.key_protection,
             held_sha256=self._store.held()[:MAX_NAMED_FILES],
         )

@@ -17,6 +17,8 @@ import msgspec
 from agent.doctor.findings import Check, Finding, examine, fine, in_thread, problem, unknown
 from agent.doctor.machine import check_disk, check_memory
 from agent.doctor.network import check_address, check_console, check_proxy
+from agent.volunteer.memory_book import MemoryBook
+from agent.volunteer.policy import Policy
 from console.api.admin import types as wire
 from console.client import AdminClient
 from console.data import ServiceFile, authority_path, service_file_path
@@ -29,7 +31,11 @@ LONG_AWAY_S = 7 * 86_400.0
 
 async def examine_console(folder: Path) -> list[Finding]:
     """Examine the console of a data folder. Takes as long as reading every file of every library once."""
-    checks: list[tuple[str, Check]] = [("disk", in_thread(check_disk, folder)), ("memory", in_thread(check_memory))]
+    memory = MemoryBook(folder, lambda: Policy(unattended=True))
+    checks: list[tuple[str, Check]] = [
+        ("disk", in_thread(check_disk, folder)),
+        ("memory", in_thread(check_memory, memory)),
+    ]
     try:
         client = await asyncio.to_thread(AdminClient.for_data_folder, folder)
     except ClientError as error:

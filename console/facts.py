@@ -75,7 +75,7 @@ class FleetFacts:
                 AgentFacts(
                     device_id=agent.device_id,
                     name=agent.name,
-                    memory_budget_bytes=max(0, agent.hello.memory_bytes - used),
+                    memory_budget_bytes=max(0, device.memory_bytes - used),
                     ms_per_mb=self._measurements(agent.device_id).get(_kind(request, device.name)),
                     device=device.name,
                     engine=request.engine,

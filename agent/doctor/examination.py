@@ -15,6 +15,8 @@ from agent.link.identity import Identity, load_identity
 from agent.link.keystore import Keystore
 from agent.link.renewal import diagnose
 from agent.settings import AgentSettings, SettingsError, load_settings, read_state
+from agent.volunteer.memory_book import MemoryBook
+from agent.volunteer.policy import Policy
 
 
 async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
@@ -33,9 +35,12 @@ async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
         checks.append(("proxy", in_thread(network.check_proxy, [])))
     else:
         checks += _network_checks(identity, settings)
+    memory = MemoryBook(
+        folder, lambda: Policy(unattended=settings.volunteer == "always"), limit_bytes=settings.memory_mb << 20
+    )
     checks += [
         ("disk", in_thread(machine.check_disk, folder)),
-        ("memory", in_thread(machine.check_memory, settings.memory_mb)),
+        ("memory", in_thread(machine.check_memory, memory)),
         ("device", in_thread(machine.check_devices)),
         ("files", in_thread(machine.check_store, folder)),
         ("token", lambda: machine.check_token(folder, settings.threads)),

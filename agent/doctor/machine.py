@@ -11,12 +11,13 @@ from pathlib import Path
 
 import psutil
 
-from agent.devices import find_devices, memory_budget_bytes
+from agent.devices import find_devices
 from agent.doctor.findings import Finding, fine, problem, unknown
 from agent.link.store import Store, StoreError, parse_manifest
 from agent.stage.errors import StageError
 from agent.stage.process import StageProcess
 from agent.stage.types import Epoch, PipelineId, StageSpec
+from agent.volunteer.memory_book import MemoryBook
 from shard_export.library.manifest import Manifest
 
 LITTLE_DISK_BYTES = 5_000_000_000
@@ -41,13 +42,14 @@ def check_disk(folder: Path) -> list[Finding]:
     return [fine("disk", said)]
 
 
-def check_memory(limit_mb: int = 0) -> list[Finding]:
+def check_memory(book: MemoryBook) -> list[Finding]:
     """Is there memory for a stage now?"""
-    memory, budget = psutil.virtual_memory(), memory_budget_bytes(limit_mb)
+    memory, budget = psutil.virtual_memory(), book.budget()
     said = (
-        f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB are available, {budget / 1e9:.1f} GB for stages"
+        f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB are available, "
+        f"{budget.size_bytes / 1e9:.1f} GB for stages because of {budget.limited_by}"
     )
-    if budget < LITTLE_MEMORY_BYTES:
+    if budget.size_bytes < LITTLE_MEMORY_BYTES:
         return [problem("memory", said, "Close programs, or raise memory_mb in agent.toml if it is set.")]
     return [fine("memory", said)]
 
@@ -57,7 +59,7 @@ def check_devices() -> list[Finding]:
     import openvino
 
     core = openvino.Core()
-    usable = {device.name: device for device in find_devices(0)}
+    usable = {device.name: device for device in find_devices()}
     found = []
     for name in core.available_devices:
         if name in usable:

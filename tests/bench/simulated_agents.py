@@ -34,6 +34,8 @@ from agent.session import Session
 from agent.settings import AgentSettings
 from agent.stage.process import StageProcess
 from agent.stage.types import Credentials, UplinkSpec
+from agent.volunteer.memory_book import MemoryBook
+from agent.volunteer.policy import Policy
 from console.capacity import allow_many_files, shrink_tls_buffers
 from tests.bench.identities import AUTHORITIES
 from tests.bench.served import percentile
@@ -198,19 +200,20 @@ def make_agents(folder: Path, url: str, server_name: str) -> list[SimulatedAgent
         links = Links([url], client_tls(credentials), server_name)
         agents.append(
             SimulatedAgent(
-                links, make_loader(store, links, UplinkSpec([], server_name, credentials)), file.stem, folder
+                links, make_loader(folder, store, links, UplinkSpec([], server_name, credentials)), file.stem, folder
             )
         )
     return agents
 
 
-def make_loader(store: Store, links: Links, uplink: UplinkSpec) -> StageLoader:
+def make_loader(folder: Path, store: Store, links: Links, uplink: UplinkSpec) -> StageLoader:
     """Make what a session needs for loading stages, which no benchmark of the fleet does."""
     return StageLoader(
         store,
         Fetcher(store, lambda: links.dial(BULK_PATH)),
         AgentSettings(),
         StageProcess.start,
+        memory=MemoryBook(folder, Policy),
         uplink=lambda: uplink,
         check=lambda _digest, _signature: None,
     )

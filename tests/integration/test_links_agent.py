@@ -18,6 +18,8 @@ from agent.link.tickets import RouteTicket, unseal
 from agent.settings import AgentSettings, read_state
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.types import Epoch, Nack, PipelineId
+from agent.volunteer import device_use
+from agent.volunteer.memory import LARGEST_RATIO
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentJoined, AgentLost, StageDied
 from tests.support.agents import Agent, load, running_agent, until
@@ -174,6 +176,15 @@ async def test_a_stage_over_the_memory_limit_is_not_started(fleet: Fleet, reques
             await load(fleet, agent, request_of(context_tokens=1 << 20, streams=64))
         assert failed.value.code == "memory"
         assert agent.children.started == []
+
+
+async def test_what_a_stage_took_is_remembered_for_the_next_time(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_use, "stage_bytes_now", lambda pid, device: 1 << 60)
+    await load(fleet, agent, request_of())
+    (known,) = msgspec.json.decode((agent.folder / "memory.json").read_bytes())
+    assert (known["library"], known["device"], known["ratio"]) == (request_of().library_digest, "CPU", LARGEST_RATIO)
 
 
 async def test_an_agent_comes_back_as_the_same_device_after_a_cut(

@@ -38,6 +38,8 @@ class FakeChild:
     on_frame: Answer
     on_exit: Callable[[str], None]
     closed: bool = False
+    pid: int = 0
+    """No process: nothing is measured."""
     orders: list[DirectRoute | CutDirect] = field(default_factory=list)
     """What it was told of direct links."""
 

@@ -81,7 +81,7 @@ class Office:
             AgentSettings(),
             always_here(data),
             # What this PC can compute with is no matter here, and takes long to find out.
-            list_devices=lambda budget: Runtime("", []),
+            list_devices=lambda: Runtime("", []),
             backoff=backoff,
             keystore=KEYS,
         )

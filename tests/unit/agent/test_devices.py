@@ -3,32 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import psutil
 import pytest
 
-from agent.devices import (
-    MEMORY_FRACTION,
-    MEMORY_RESERVE_BYTES,
-    Runtime,
-    ask_devices,
-    find_devices,
-    introduce,
-    memory_budget_bytes,
-)
+from agent.devices import FoundDevice, Runtime, ask_devices, find_devices, introduce, offered
 from agent.settings import AgentSettings, load_settings
+from agent.volunteer.memory import DeviceMemory
 
 GIB = 1 << 30
-
-
-@pytest.fixture
-def available(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Set how much memory seems to be available."""
-
-    def set_bytes(size: int) -> None:
-        real = psutil.virtual_memory()
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: real._replace(available=size))
-
-    return set_bytes
 
 
 class FakeCore:
@@ -54,25 +35,16 @@ def core(monkeypatch: pytest.MonkeyPatch) -> type[FakeCore]:
     return FakeCore
 
 
-def test_the_budget_leaves_memory_for_the_owner(available: Callable[[int], None]) -> None:
-    available(10 * GIB)
-    assert memory_budget_bytes() == int(10 * GIB * MEMORY_FRACTION) - MEMORY_RESERVE_BYTES
-    assert memory_budget_bytes(limit_mb=1024) == GIB
-    assert memory_budget_bytes(limit_mb=1 << 20) == memory_budget_bytes()
-    available(MEMORY_RESERVE_BYTES // 2)
-    assert memory_budget_bytes() == 0
-
-
 def test_this_pc_has_a_cpu_that_runs_both_engines() -> None:
-    found = find_devices(8 * GIB)
+    found = find_devices()
     assert found[0].name == "CPU"
     assert found[0].engines == ["paged", "stateful"]
-    assert found[0].memory_bytes == 8 * GIB
+    assert found[0].memory == DeviceMemory("main")
 
 
 def test_a_process_of_its_own_says_the_same_and_keeps_openvino_out_of_this_one() -> None:
-    runtime = ask_devices(8 * GIB)
-    assert runtime.devices == find_devices(8 * GIB)
+    runtime = ask_devices()
+    assert runtime.devices == find_devices()
     assert "-" not in runtime.openvino
 
 
@@ -81,31 +53,37 @@ def test_a_runtime_that_crashes_or_hangs_costs_the_devices_only(
 ) -> None:
     expected_logs("agent.devices", "cannot be listed")
     monkeypatch.setattr("sys.executable", "/bin/false")
-    assert ask_devices(GIB) == Runtime("", [])
+    assert ask_devices() == Runtime("", [])
 
 
-def test_a_gpu_counts_its_own_memory_where_that_is_less(core: type[FakeCore]) -> None:
-    core.properties["GPU.0"] = {"FULL_DEVICE_NAME": "A GPU", "GPU_DEVICE_TOTAL_MEM_SIZE": 4 * GIB}
+def test_gpus_tell_their_memory_and_one_that_does_not_is_used_all_the_same(core: type[FakeCore]) -> None:
+    core.properties["GPU.0"] = {
+        "FULL_DEVICE_NAME": "A GPU",
+        "SUPPORTED_PROPERTIES": {"GPU_DEVICE_TOTAL_MEM_SIZE": "RO"},
+        "GPU_DEVICE_TOTAL_MEM_SIZE": 4 * GIB,
+    }
     core.properties["GPU.1"] = {"FULL_DEVICE_NAME": "Another", "GPU_DEVICE_TOTAL_MEM_SIZE": RuntimeError("lost")}
-    found = {device.name: device for device in find_devices(8 * GIB)}
-    assert found["GPU.0"].memory_bytes == 4 * GIB
+    found = {device.name: device for device in find_devices()}
+    assert found["GPU.0"].memory == DeviceMemory("unified", 4 * GIB)
     assert found["GPU.0"].engines == ["stateful", "paged"]
-    assert found["GPU.1"].memory_bytes == 8 * GIB
+    assert found["GPU.1"].memory == DeviceMemory("unified")
 
 
 def test_devices_that_do_not_answer_or_run_no_engine_are_left_out(core: type[FakeCore]) -> None:
     core.properties["GPU"] = {"FULL_DEVICE_NAME": RuntimeError("driver reset")}
     core.properties["GNA"] = {"FULL_DEVICE_NAME": "An accelerator no engine knows"}
-    assert [device.name for device in find_devices(GIB)] == ["CPU"]
+    assert [device.name for device in find_devices()] == ["CPU"]
 
 
 def test_an_npu_runs_the_packed_engine_only(core: type[FakeCore]) -> None:
     core.properties["NPU"] = {"FULL_DEVICE_NAME": "An NPU"}
-    assert {device.name: device.engines for device in find_devices(GIB)}["NPU"] == ["packed"]
+    assert {device.name: device.engines for device in find_devices()}["NPU"] == ["packed"]
 
 
 def test_a_pc_introduces_itself_with_what_it_holds() -> None:
-    hello = introduce(Runtime("2026.4", []), memory_bytes=5, key_protection="keyring", held_sha256=["a" * 64])
+    devices = offered([FoundDevice("GPU.0", "A GPU", ["stateful"], DeviceMemory("unified"))], {"GPU.0": 3}.__getitem__)
+    hello = introduce("2026.4", devices, memory_bytes=5, key_protection="keyring", held_sha256=["a" * 64])
+    assert [(device.name, device.memory_bytes) for device in hello.devices] == [("GPU.0", 3)]
     assert hello.cores >= 1
     assert hello.host
     assert (hello.memory_bytes, hello.key_protection, hello.held_sha256) == (5, "keyring", ["a" * 64])
