@@ -148,8 +148,16 @@ class Membership:
         return await asyncio.to_thread(read_mark, self.identity.folder)
 
     async def keep(self, mark: str) -> bool:
-        """Save a session's mark; False if it could not be."""
-        return bool(mark) and await asyncio.to_thread(keep_mark, self.identity.folder, mark)
+        """Save a session's mark; False if it could not be. Cancelling waits for it: a mark that is written late, over
+        the next session's, would make this PC look like a copy."""
+        if not mark:
+            return False
+        writing = asyncio.ensure_future(asyncio.to_thread(keep_mark, self.identity.folder, mark))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await writing
+            raise
 
     async def why_refused(self) -> LinkDown | None:
         """Ask over the link that needs no certificate why we are refused; None if the console sees no reason."""

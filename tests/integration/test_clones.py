@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from agent.link.identity import client_context, load_identity
 from agent.link.mark import keep_mark, read_mark
 from agent.link.messages import CONTROL_PATH, Hello, MarkKept, Welcome, decode_from_console, encode_message
+from agent.membership import Membership
 from agent.service import AgentService
 from console.registry.devices import CLONED
 from tests.support.fleet import make_hello
@@ -48,6 +50,28 @@ async def test_twenty_restarts_are_one_device(office: Office) -> None:
     device = office.device()
     assert (device.state, device.generation) == ("active", 1)
     assert len(marks) >= 13
+
+
+async def test_a_mark_that_is_still_being_written_is_waited_for(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = load_identity(await office.enrol("pc") / "identity", KEYS)
+    begun, may_write = threading.Event(), threading.Event()
+
+    def slow(folder: Path, mark: str) -> bool:
+        begun.set()
+        return may_write.wait(10) and keep_mark(folder, mark)
+
+    monkeypatch.setattr("agent.membership.keep_mark", slow)
+    keeping = asyncio.create_task(Membership(identity, KEYS).keep("3-ab"))
+    await asyncio.to_thread(begun.wait, 10)
+    keeping.cancel()
+    _, pending = await asyncio.wait({keeping}, timeout=0.05)
+    assert pending
+    may_write.set()
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+    assert read_mark(identity.folder) == "3-ab"
 
 
 async def test_an_agent_that_is_killed_and_comes_back_is_no_copy(office: Office) -> None:
