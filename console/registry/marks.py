@@ -10,14 +10,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
+from sqlalchemy import select, update
+
 from agent.link.identity import DeviceId
 from console.registry.audit import CONSOLE, note
 from console.registry.database import Database
-from console.registry.devices import device_row
-from console.registry.errors import Cloned
+from console.registry.errors import Cloned, NotFound
 from console.registry.models import DeviceRow
 
 MAX_MARK_CHARS = 64
+
+# Columns and not whole records: hundreds of PCs may come at once, and each of them waits for this.
+_MARKS = select(DeviceRow.mark, DeviceRow.next_mark).with_for_update()
+_CHANGE = update(DeviceRow).execution_options(synchronize_session=False)
 
 
 class Marks:
@@ -30,29 +35,33 @@ class Marks:
     def exchange(self, device_id: DeviceId, shown: str) -> str:
         """Check the mark a PC shows (empty: it has none) and return its next one. Raises Cloned or NotFound."""
         with self._database.writing() as session:
-            row = device_row(session, device_id)
-            if not _fits(row, shown):
-                raise Cloned(f"it shows the mark {shown[:MAX_MARK_CHARS] or 'of nobody'}, {row.mark} was expected")
-            if shown and shown != row.mark:
-                if shown != row.next_mark:
-                    note(session, self._now(), CONSOLE, "device.mark_ahead", device_id, shown=shown, known=row.mark)
-                row.mark = shown
-            row.next_mark = f"{_number(row.mark) + 1}-{secrets.token_hex(8)}"
-            return row.next_mark
+            known = session.execute(_MARKS.where(DeviceRow.device_id == device_id)).one_or_none()
+            if known is None:
+                raise NotFound(f"There is no device {device_id}; see `fallow-console agents`.")
+            mark, next_mark = known
+            if not _fits(mark, next_mark, shown):
+                raise Cloned(f"it shows the mark {shown[:MAX_MARK_CHARS] or 'of nobody'}, {mark} was expected")
+            if shown and shown not in (mark, next_mark):
+                note(session, self._now(), CONSOLE, "device.mark_ahead", device_id, shown=shown, known=mark)
+            mark = shown or mark
+            next_mark = f"{_number(mark) + 1}-{secrets.token_hex(8)}"
+            session.execute(_CHANGE.where(DeviceRow.device_id == device_id).values(mark=mark, next_mark=next_mark))
+            return next_mark
 
     def confirm(self, device_id: DeviceId, mark: str) -> None:
         """Note that a PC has saved the mark it was given; any other is ignored."""
+        if not mark:
+            return
+        told = DeviceRow.device_id == device_id, DeviceRow.next_mark == mark
         with self._database.writing() as session:
-            row = session.get(DeviceRow, device_id, with_for_update=True)
-            if row is not None and mark and mark == row.next_mark:
-                row.mark, row.next_mark = mark, ""
+            session.execute(_CHANGE.where(*told).values(mark=mark, next_mark=""))
 
 
-def _fits(row: DeviceRow, shown: str) -> bool:
-    if not row.mark or (shown and shown in (row.mark, row.next_mark)):
+def _fits(mark: str, next_mark: str, shown: str) -> bool:
+    if not mark or (shown and shown in (mark, next_mark)):
         return True
     # A mark ahead of ours can only come from us: this registry was restored from a backup.
-    return _number(shown) > max(_number(row.mark), _number(row.next_mark))
+    return _number(shown) > max(_number(mark), _number(next_mark))
 
 
 def _number(mark: str) -> int:

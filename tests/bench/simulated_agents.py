@@ -41,6 +41,8 @@ from tests.bench.identities import AUTHORITIES
 from tests.bench.served import percentile
 from tests.support.agents import always_here
 
+JOINS_PER_S = 40
+"""PCs are not switched on at the same moment; how they come back is not softened."""
 HELD_FILES = 80
 """As many files as a stage of 32 layers and what belongs to it has."""
 GB = 1 << 30
@@ -73,8 +75,9 @@ class SimulatedAgent:
         self._mark = ""
         self._backoff = Backoff()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Keep connected until `stop`."""
+    async def run(self, stop: asyncio.Event, after_s: float) -> None:
+        """Keep connected from `after_s` seconds on until `stop`."""
+        await asyncio.sleep(after_s)
         while not stop.is_set():
             try:
                 session = await self._open()
@@ -146,8 +149,8 @@ class Requests:
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if "join" in request:
-            for agent in self._agents[len(self._running) : request["join"]]:
-                self._running.append(asyncio.create_task(agent.run(self._stop)))
+            for place, agent in enumerate(self._agents[len(self._running) : request["join"]]):
+                self._running.append(asyncio.create_task(agent.run(self._stop, place / JOINS_PER_S)))
             return {"running": len(self._running)}
         if "wait" in request:
             return await self._wait(request["wait"], request["timeout_s"])
