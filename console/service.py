@@ -190,7 +190,7 @@ class ConsoleService:
             overview=self,
             gate=gate,
         )
-        presence = await self._open_presence(authority)
+        presence = await self._open_presence(authority, post)
         members = MemberRoutes(
             self._registry, authority, self._hub, self.agents_urls, gate, presence=presence, post=post
         )
@@ -233,11 +233,11 @@ class ConsoleService:
                 f"The data folder {folder} cannot be used ({error.strerror}); free space or fix its rights."
             ) from None
 
-    async def _open_presence(self, authority: Authority) -> Presence | None:
+    async def _open_presence(self, authority: Authority, post: PolicyPost) -> Presence | None:
         """Join the other consoles of a shared registry."""
         if not self._registry.is_shared:
             return None
-        presence = Presence(self._registry, self._hub, authority, socket.gethostname())
+        presence = Presence(self._registry, self._hub, authority, socket.gethostname(), post=post)
         await presence.start()
         self._exit.push_async_callback(presence.stop)
         return presence

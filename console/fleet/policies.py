@@ -6,6 +6,7 @@ device's facts in the registry (`whereabouts.py` writes them), where the planner
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -48,6 +49,7 @@ class PolicyPost:
         self._fleet_id = fleet_id
         self._sign = sign
         self._now = now
+        self._published = registry.policies.revision()
 
     def on_fleet_event(self, event: FleetEvent) -> None:
         """Tell a PC that joined what is wanted of it."""
@@ -56,9 +58,15 @@ class PolicyPost:
 
     def publish(self) -> None:
         """Tell every connected PC: the wishes, or the tags, have changed."""
+        self._published = self._registry.policies.revision()
         for agent in self._hub.agents():
             if agent.hello.takes_policy:
                 self._post(agent.device_id)
+
+    async def catch_up(self) -> None:
+        """Tell the PCs held here what another console of a shared registry was told meanwhile."""
+        if await asyncio.to_thread(self._registry.policies.revision) != self._published:
+            self.publish()
 
     def _post(self, device_id: str) -> None:
         wanted = self._registry.policies.list()

@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from agent.link.closing import CloseCode
 from agent.link.identity import DeviceId
 from console.fleet.hub import Hub
+from console.fleet.policies import PolicyPost
 from console.fleet.upkeep import stopped_within
 from console.registry.access import refusal_sentence
 from console.registry.authority import Authority
@@ -27,11 +28,22 @@ GREET_EVERY = 4
 
 
 class Presence:
-    """Start it when the hub listens. `name` is what the other consoles call this one."""
+    """Start it when the hub listens. `name` is what the other consoles call this one.
+
+    `post` tells the PCs held here what the administrator said at another console.
+    """
 
     def __init__(
-        self, registry: Registry, hub: Hub, authority: Authority, name: str, *, every_s: float = EVERY_S
+        self,
+        registry: Registry,
+        hub: Hub,
+        authority: Authority,
+        name: str,
+        *,
+        post: PolicyPost | None = None,
+        every_s: float = EVERY_S,
     ) -> None:
+        self._post = post
         self._registry = registry
         self._hub = hub
         self._authority = authority
@@ -81,6 +93,8 @@ class Presence:
         unwanted = await asyncio.to_thread(self._exchange, held)
         for device_id, sentence in unwanted:
             self._hub.disconnect(device_id, CloseCode.NOT_APPROVED, "revoked", sentence)
+        if self._post is not None and self._round % GREET_EVERY == 0:
+            await self._post.catch_up()
 
     def _exchange(self, held: dict[str, float]) -> list[tuple[DeviceId, str]]:
         consoles, console_id = self._registry.consoles, self._authority.console_id

@@ -30,6 +30,11 @@ class Policies:
         with self._database.reading() as session:
             return [_record(row) for row in session.scalars(select(PolicyRow).order_by(PolicyRow.tag))]
 
+    def revision(self) -> int:
+        """Return the newest revision; 0: nobody ever wanted anything."""
+        with self._database.reading() as session:
+            return session.scalar(select(func.max(PolicyRow.revision))) or 0
+
     def change(self, tag: str, values: Mapping[str, PlainValue], actor: Actor = CONSOLE) -> PolicyRecord:
         """Set rows for all PCs or those with a tag; None takes a row back. Raises WishRefused."""
         tag = next(iter(clean_tags([tag])), "")
