@@ -109,6 +109,7 @@ def introduce(
         openvino=openvino_version,
         key_protection="keyring" if key_protection == "keyring" else "file",
         held_sha256=held_sha256,
+        takes_policy=True,
     )
 
 

@@ -30,7 +30,7 @@ from agent.link.errors import LinkError
 from agent.link.identity import Identity
 from agent.link.keys import forget_key
 from agent.link.keystore import Keystore
-from agent.link.messages import LoadStage, StageProgress
+from agent.link.messages import LoadStage, Resting, StageProgress
 from agent.orders import Orders
 from agent.reporting import Parts, status_of
 from agent.service import AgentService
@@ -43,6 +43,7 @@ from agent.volunteer.policy import Policy
 from agent.volunteer.probes.base import SystemEvent
 from agent.volunteer.probes.board import ProbeBoard, Row
 from agent.volunteer.probes.thispc import open_board
+from agent.volunteer.recording import AvailabilityRecorder
 from agent.volunteer.sleep import SleepDelay
 from agent.volunteer.states import Phase
 
@@ -94,6 +95,7 @@ class Program:
         self._enrolling = asyncio.Lock()
         self._history = History(folder / "history.sqlite", settings.watts)
         self._meter = Meter(self._history)
+        self._rests = AvailabilityRecorder(folder)
         self._board: ProbeBoard | None = None
         if settings.volunteer == "away":
             self._board = open_board(folder, on_input=self._see, on_event=self._hear)
@@ -128,6 +130,7 @@ class Program:
                 await self._delay.take()
                 closing.callback(self._delay.let_go)
             metering = asyncio.create_task(self._keep_metering(), name="meter")
+            closing.callback(self._rests.save)
             closing.push_async_callback(_end, metering)
             while not self._stopping.is_set():
                 if self._identity is None:
@@ -290,6 +293,18 @@ class Program:
             if self._volunteer.state.phase is Phase.SERVING:
                 self._meter.look(self._volunteer.gates.all())
                 self._server.changed()
+            if not self._volunteer.always:
+                await self._learn(time.time())
+
+    async def _learn(self, unix_s: float) -> None:
+        """Learn when this PC rests, and tell the console as much of it as the policy lets."""
+        volunteer, offset_s = self._volunteer, float(time.localtime(unix_s).tm_gmtoff)
+        await asyncio.to_thread(self._rests.note, volunteer.state, volunteer.policy, unix_s, offset_s)
+        resting = Resting(self._rests.shared(volunteer.policy), offset_s)
+        if resting != volunteer.resting:
+            volunteer.resting = resting
+            if self._service is not None:
+                self._service.tell_resting()
 
 
 def _loading(request: LoadStage, progress: StageProgress) -> StageShown:

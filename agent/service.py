@@ -130,6 +130,11 @@ class AgentService:
         if self._session is not None:
             self._session.tell_availability()
 
+    def tell_resting(self) -> None:
+        """Tell the console when this PC tends to rest, as far as it may know."""
+        if self._session is not None and self._volunteer.resting is not None:
+            self._session.say(self._volunteer.resting)
+
     async def give_back(self) -> str:
         """End every stage and wait until its process is gone; returns why its memory is not back, if so."""
         if self._session is not None:
@@ -234,6 +239,7 @@ class AgentService:
         self._membership.take_console_time(welcome.now_s)
         if await self._membership.keep(welcome.mark):
             session.say(MarkKept(welcome.mark))
+        self.tell_resting()
         await self._membership.keep_renewed()
 
     async def _whole_reason(self, error: LinkDown) -> LinkDown:

@@ -33,6 +33,7 @@ from agent.link.messages import (
     LoadStage,
     MessageError,
     UnloadStage,
+    VolunteerPolicy,
     Welcome,
     Yield,
     decode_from_console,
@@ -76,7 +77,7 @@ class Session:
         self._broken: LinkDown | None = None
         self._loader = loader
         self._deliveries: set[asyncio.Task[None]] = set()
-        ahead_s = welcome.now_s - time.monotonic()
+        self._ahead_s = ahead_s = welcome.now_s - time.monotonic()
         self._stages = Stages(
             loader,
             self._say,
@@ -189,6 +190,8 @@ class Session:
                 self._stages.unload(message.pipeline)
             elif isinstance(message, DirectRoute | CutDirect):
                 self._stages.route(message)
+            elif isinstance(message, VolunteerPolicy):
+                self._say(self._owner.take_policy(message, self._ahead_s + time.monotonic()))
             elif isinstance(message, Goodbye):
                 log.info("The console says goodbye: %s", message.message)
             else:

@@ -17,9 +17,12 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from agent.link.messages import PolicyKept, Resting, VolunteerPolicy
 from agent.link.messages import VolunteerState as Availability
 from agent.stage.gate import Gate, Gates
 from agent.volunteer.clock import steady_s
+from agent.volunteer.documents import PolicyDocument
+from agent.volunteer.errors import PolicyRefused
 from agent.volunteer.explain import explain
 from agent.volunteer.facts import Facts, Memory, Power, Reading
 from agent.volunteer.keeping import PolicyKeeper
@@ -112,6 +115,8 @@ class Volunteer:
         self._on_change = on_change
         self._clock = clock
         self.contributed = on_contributed
+        self.resting: Resting | None = None
+        """When this PC tends to rest, as far as the console may know it; None: nothing was looked at yet."""
         self._merged = keeper.merged(time.time())
         jitter_s = random.uniform(0, LONGEST_JITTER_S) if jitter_s is None else jitter_s  # noqa: S311 - spreads starts
         delay_s = self.policy.startup_delay_s
@@ -176,6 +181,17 @@ class Volunteer:
         self._merged = self.keeper.merged(time.time())
         self._on_change()
         self._news.set()
+
+    def take_policy(self, message: VolunteerPolicy, console_now_s: float) -> PolicyKept:
+        """Judge what the administrator wants, by the console's clock, and keep it; returns the answer."""
+        try:
+            self.keeper.take(PolicyDocument(message.body, message.signature), console_now_s)
+            answer = PolicyKept(self.keeper.revision)
+        except PolicyRefused as error:
+            log.warning("%s", error)
+            answer = PolicyKept(self.keeper.revision, error.code, str(error))
+        self.policy_changed()
+        return answer
 
     def fault(self, detail: str) -> None:
         """A stage's process failed on this PC: do not try again at once."""

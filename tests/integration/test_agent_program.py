@@ -184,3 +184,19 @@ async def test_the_command_line_is_a_client(fleet: Fleet, capsys: pytest.Capture
 def test_without_an_agent_the_commands_say_so(tmp_path: Path, runtime: Path) -> None:
     assert cli.main(["pause", "1h", "--data", str(tmp_path)]) == 3
     assert cli.main(["policy", "--data", str(tmp_path)]) == 3
+
+
+async def test_what_is_learnt_of_the_week_is_kept_and_told_only_if_the_policy_lets_it(
+    tmp_path: Path, runtime: Path
+) -> None:
+    program = Program(tmp_path, AgentSettings(), KEYS, None)
+    volunteer = program._volunteer
+    for minute in range(25 * 60):
+        await program._learn(1_767_571_200.0 + minute * 60)
+    assert (tmp_path / "availability.json").exists()
+    assert volunteer.resting is not None
+    assert volunteer.resting.blocks == []
+    volunteer.keeper.change("share_availability", True)
+    volunteer.policy_changed()
+    await program._learn(1_767_571_200.0 + 26 * 3600)
+    assert len(volunteer.resting.blocks) == 56

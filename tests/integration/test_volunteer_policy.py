@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection
 
+from agent.devices import find_runtime
 from agent.link.authorities import read_authorities
+from agent.link.channel import Backoff
 from agent.link.enrolment import enrol
 from agent.link.errors import LinkError
 from agent.link.identity import Identity
@@ -30,16 +32,23 @@ from agent.link.messages import (
     encode_message,
 )
 from agent.membership import Membership
+from agent.service import AgentService
+from agent.settings import AgentSettings
+from agent.stage.gate import Gates
 from agent.volunteer.documents import PolicyDocument
+from agent.volunteer.duty import Volunteer
 from agent.volunteer.errors import PolicyRefused
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.schedule import format_schedule, parse_schedule
+from agent.volunteer.states import Pause, Phase, Resume
 from console import cli
 from console.data import registry_path
 from console.registry.registry import Registry
 from console.service import ConsoleService, ServiceSettings
+from tests.support.agents import Children, until
 from tests.support.enrolment import make_facts
 from tests.support.fleet import make_hello
+from tests.support.volunteers import PlayedBoard, quick
 
 KEYS = Keystore.files_only("test")
 
@@ -180,3 +189,38 @@ async def test_a_row_that_is_none_is_refused_with_a_sentence(folder: Path, capsy
         said = capsys.readouterr().err
         assert said.startswith("fallow-console: "), row
         assert said.endswith(".\n"), row
+
+
+@contextlib.asynccontextmanager
+async def working(pc: Pc) -> AsyncIterator[Volunteer]:
+    """Run an enrolled PC's agent, whose owner has been away for long."""
+    folder = pc.identity.folder.parent
+    volunteer = Volunteer(pc.keeper, Gates(folder / "gates"), PlayedBoard(), adjust=quick, jitter_s=0.0)
+    service = AgentService(
+        folder, pc.identity, AgentSettings(), volunteer, start_child=Children(), list_devices=find_runtime,
+        backoff=Backoff(uniform=lambda low, high: 0.05), keystore=KEYS,
+    )  # fmt: skip
+    volunteer.resting = Resting([80] * 56, 0.0)
+    tasks = [asyncio.create_task(service.run()), asyncio.create_task(volunteer.run(service))]
+    try:
+        await until(lambda: volunteer.state.phase is Phase.AVAILABLE)
+        yield volunteer
+    finally:
+        service.stop()
+        await tasks[0]
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_running_agent_obeys_its_administrator_but_never_against_its_owner(folder: Path, pc: Pc) -> None:
+    async with working(pc) as volunteer:
+        await until_kept(folder, pc, "resting", lambda fact: fact is not None and fact["blocks"] == [80] * 56)
+        await run(folder, "policy", "set", "paused=yes")
+        await until(lambda: volunteer.state.codes() == ["paused_by_admin"])
+        volunteer.order(Pause(None))
+        await run(folder, "policy", "set", "paused=default")
+        await until(lambda: volunteer.state.codes() == ["paused_by_user"])
+        volunteer.order(Resume())
+        await until(lambda: volunteer.state.phase is Phase.AVAILABLE)
+        kept = {"revision": volunteer.keeper.revision, "code": "", "message": ""}
+        await until_kept(folder, pc, "volunteer_policy", lambda fact: fact == kept)
