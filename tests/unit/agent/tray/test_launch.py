@@ -34,8 +34,8 @@ def test_the_service_is_started_for_its_data_folder(
 ) -> None:
     record = "import sys, pathlib; pathlib.Path(sys.argv[4], 'started').write_text(' '.join(sys.argv[1:4]))"
     assert Launch(tmp_path, script(record)).service()
-    qtbot.waitUntil((tmp_path / "started").exists, timeout=10_000)
-    qtbot.waitUntil(lambda: (tmp_path / "started").read_text() == "run --wait --data", timeout=10_000)
+    qtbot.waitUntil((tmp_path / "started").exists)
+    qtbot.waitUntil(lambda: (tmp_path / "started").read_text() == "run --wait --data")
 
 
 def test_a_service_that_is_not_there_cannot_be_started(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_the_doctor_reports_as_json(script: Callable[[str], list[str]], tmp_path
     parent = QObject()
     print_it = """print('{"findings": [{"check": "disk", "verdict": "ok", "said": "fine"}]}')"""
     process = Launch(tmp_path, script(print_it)).doctor(parent)
-    qtbot.waitUntil(lambda: process.state() == process.ProcessState.NotRunning, timeout=10_000)
+    qtbot.waitUntil(lambda: process.state() == process.ProcessState.NotRunning)
     found = findings_of(bytes(process.readAllStandardOutput().data()))
     assert found is not None
     assert [finding.check for finding in found] == ["disk"]

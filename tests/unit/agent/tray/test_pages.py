@@ -379,7 +379,7 @@ def test_the_doctor_works_without_a_service(
     page = doctor_of(make_program(launch=launch).open_window())
     page.examine.click()
     assert not page.examine.isEnabled()
-    qtbot.waitUntil(page.examine.isEnabled, timeout=10_000)
+    qtbot.waitUntil(page.examine.isEnabled)
     assert page.result.text() == "All is well."
 
 
@@ -389,7 +389,7 @@ def test_a_doctor_that_cannot_run_says_so(
     launch = Launch(folder, ["/nowhere/fallow-agent"])  # type: ignore[arg-type]  # the fixture's path
     page = doctor_of(make_program(launch=launch).open_window())
     page.examine.click()
-    qtbot.waitUntil(page.examine.isEnabled, timeout=10_000)
+    qtbot.waitUntil(page.examine.isEnabled)
     assert "could not be run" in page.result.text()
 
 
