@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from console.fleet.accepting import ACCEPTED_A_TURN, backlog, lengthen_queue
+from console.fleet.accepting import ACCEPTED_A_TURN, QUEUE, backlog, lengthen_queue
 
 HOST = "127.0.0.1"
 CALLERS = 200
@@ -45,3 +45,13 @@ async def test_hundreds_wait_while_nobody_accepts_and_all_are_taken_in_a_few_a_t
         assert turns >= CALLERS / (ACCEPTED_A_TURN + 1)
     server.close()
     await server.wait_closed()
+
+
+def test_where_one_connection_a_turn_is_accepted_anyway_the_queue_is_asked_for_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("console.fleet.accepting.sys.platform", "win32")
+    assert backlog() == QUEUE
+    with socket.create_server((HOST, 0)) as listening:
+        monkeypatch.setattr(socket.socket, "listen", lambda *_: pytest.fail("it listens already"))
+        lengthen_queue([listening])
