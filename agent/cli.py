@@ -28,7 +28,7 @@ from agent.link.enrolment import EnrolState
 from agent.link.errors import IdentityMissing, InviteDamaged, LinkError
 from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore
-from agent.link.store import StoreError
+from agent.link.store_errors import StoreError
 from agent.logs import set_up_log
 from agent.settings import (
     AgentSettings,

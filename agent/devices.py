@@ -13,14 +13,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import msgspec
 import psutil
 
+from agent.link.keystore import Protection
 from agent.link.messages import PROTOCOL, Device, Hello
 from agent.stage.types import EngineName
 from agent.volunteer.device_memory import read_device_memory
 from agent.volunteer.memory import DeviceMemory
+
+if TYPE_CHECKING:
+    import openvino
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +39,7 @@ class FoundDevice(msgspec.Struct, frozen=True):
     full_name: str
     engines: list[EngineName]
     memory: DeviceMemory
+    driver: str = ""
 
 
 def memory_free_bytes() -> int:
@@ -85,17 +91,24 @@ def find_devices() -> list[FoundDevice]:
             # A driver that was just updated or reset can be listed and still refuse every question.
             log.info("Device %s is not used: it does not answer (%s).", name, _first_line(error))
             continue
-        found.append(FoundDevice(name, full_name, engines, read_device_memory(core, name)))
+        found.append(
+            FoundDevice(name, full_name, engines, read_device_memory(core, name), _driver(core, name))
+        )
     return found
 
 
 def offered(devices: Iterable[FoundDevice], offer_bytes: Callable[[str], int]) -> list[Device]:
     """Say of each device what the console is told; `offer_bytes` is what it may plan with there."""
-    return [Device(one.name, one.full_name, offer_bytes(one.name), one.engines) for one in devices]
+    return [Device(one.name, one.full_name, offer_bytes(one.name), one.engines, one.driver) for one in devices]
 
 
 def introduce(
-    openvino_version: str, devices: list[Device], *, memory_bytes: int, key_protection: str, held_sha256: list[str]
+    openvino_version: str,
+    devices: list[Device],
+    *,
+    memory_bytes: int,
+    key_protection: Protection,
+    held_sha256: list[str],
 ) -> Hello:
     """Introduce this PC to the console."""
     return Hello(
@@ -107,10 +120,22 @@ def introduce(
         memory_bytes=memory_bytes,
         devices=devices,
         openvino=openvino_version,
-        key_protection="keyring" if key_protection == "keyring" else "file",
+        key_protection=key_protection,
         held_sha256=held_sha256,
         takes_policy=True,
     )
+
+
+def _driver(core: openvino.Core, name: str) -> str:
+    """Return the version of a device's driver; empty for a CPU, which has none, and for one that does not tell."""
+    kind = name.partition(".")[0]
+    if kind not in {"GPU", "NPU"}:
+        return ""
+    try:
+        return str(core.get_property(name, f"{kind}_DRIVER_VERSION"))
+    except RuntimeError as error:
+        log.info("Device %s does not tell its driver's version (%s).", name, _first_line(error))
+        return ""
 
 
 def _first_line(error: Exception) -> str:

@@ -17,7 +17,8 @@ from agent.link.closing import LinkDown
 from agent.link.errors import SignatureRefused
 from agent.link.fetch import Fetcher
 from agent.link.messages import LayerRange, LoadStage, StageProgress
-from agent.link.store import FileDamaged, ManifestBad, Store, StoreError
+from agent.link.store import Store
+from agent.link.store_errors import FileDamaged, ManifestBad, StoreError
 from agent.link.transfer import FetchDamaged, FetchError
 from agent.settings import AgentSettings
 from agent.stage.errors import StageLoadError

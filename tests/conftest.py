@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pytest
+from hypothesis import settings
 
 import shard_export  # noqa: F401 - before any openvino: it keeps OpenVINO's usage reports, and their threads, out
 from tests.support.leaks import child_processes, end_leaked_processes, leaked_tasks, leaked_threads
@@ -20,6 +21,10 @@ from tests.support.sample_library import sample_library
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+# How long an example takes says more about what else runs on this machine.
+settings.register_profile("fallow", deadline=None)
+settings.load_profile("fallow")
 
 # Neither we nor our children may ask a network for a model.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}

@@ -20,6 +20,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from agent.link.parsing import UNREADABLE
+
 PROTOCOL = 1
 LENGTH = struct.Struct("<I")
 MAX_REQUEST_BYTES = 128 * 1024
@@ -387,5 +389,5 @@ def decode_from_service(body: bytes) -> FromService:
 def _decode(decoder: msgspec.msgpack.Decoder[_Message], body: bytes) -> _Message:
     try:
         return decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ControlProtocolError(f"A control message cannot be read ({error}); update the older program.") from None

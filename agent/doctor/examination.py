@@ -10,10 +10,15 @@ from urllib.parse import urlsplit
 
 from agent.doctor import machine, network
 from agent.doctor.findings import Check, Finding, examine, fine, in_thread, problem
+from agent.doctor.peers import check_peers
+from agent.link.channel import Dialler
 from agent.link.errors import EnrolmentError, LinkError
-from agent.link.identity import Identity, load_identity
+from agent.link.identity import Identity, client_context, load_identity
 from agent.link.keystore import Keystore
+from agent.link.messages import BULK_PATH
 from agent.link.renewal import diagnose
+from agent.link.store import Store
+from agent.seeding import DirectSetup, PeerDialler
 from agent.settings import AgentSettings, SettingsError, load_settings, read_state
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import Policy
@@ -34,7 +39,7 @@ async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
         broken.append(problem("identity", str(error), "Enrol this PC: fallow-agent enrol"))
         checks.append(("proxy", in_thread(network.check_proxy, [])))
     else:
-        checks += _network_checks(identity, settings)
+        checks += _network_checks(folder, identity, settings)
     memory = MemoryBook(
         folder, lambda: Policy(unattended=settings.volunteer == "always"), limit_bytes=settings.memory_mb << 20
     )
@@ -49,7 +54,7 @@ async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
     return broken + await examine(checks)
 
 
-def _network_checks(identity: Identity, settings: AgentSettings) -> list[tuple[str, Check]]:
+def _network_checks(folder: Path, identity: Identity, settings: AgentSettings) -> list[tuple[str, Check]]:
     checks: list[tuple[str, Check]] = [("identity", lambda: _check_identity(identity))]
     for url in identity.urls:
         checks.append(("port", partial(network.check_address, url)))
@@ -59,6 +64,7 @@ def _network_checks(identity: Identity, settings: AgentSettings) -> list[tuple[s
     if settings.direct_links:
         host = "127.0.0.1" if _is_local(identity.urls) else "0.0.0.0"  # noqa: S104 - opened for a moment, to see if it can be
         checks.append(("firewall", lambda: network.check_own_port(host, *settings.direct_ports)))
+        checks.append(("peers", partial(_check_peers, folder, identity, settings)))
     return checks
 
 
@@ -67,7 +73,7 @@ def _is_local(urls: Sequence[str]) -> bool:
 
 
 async def _check_identity(identity: Identity) -> list[Finding]:
-    said = f"device {identity.device_id} of {identity.record.fleet_name}, key in the {identity.key_protection}"
+    said = f"device {identity.device_id} of {identity.record.fleet_name}, key protected by a {identity.key_protection}"
     try:
         told = await diagnose(identity)
     except EnrolmentError:
@@ -75,6 +81,14 @@ async def _check_identity(identity: Identity) -> list[Finding]:
     if told.code != "ok":
         return [problem("identity", told.message, "Ask your administrator, with this PC's id and name.")]
     return [fine("identity", f"{said}; the console lets it in")]
+
+
+async def _check_peers(folder: Path, identity: Identity, settings: AgentSettings) -> list[Finding]:
+    tls = await asyncio.to_thread(client_context, identity)
+    dialler = Dialler(identity.urls, tls, identity.server_hostname)
+    peers = PeerDialler(DirectSetup(lambda: identity, settings))
+    held = await asyncio.to_thread(Store(folder).held)
+    return await check_peers(lambda: dialler.dial(BULK_PATH), peers, held)
 
 
 def _check_running(folder: Path) -> list[Finding]:

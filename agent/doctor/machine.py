@@ -13,7 +13,9 @@ import psutil
 
 from agent.devices import find_devices
 from agent.doctor.findings import Finding, fine, problem, unknown
-from agent.link.store import Store, StoreError, parse_manifest
+from agent.link.manifests import parse_manifest
+from agent.link.store import Store
+from agent.link.store_errors import StoreError
 from agent.stage.errors import StageError
 from agent.stage.process import StageProcess
 from agent.stage.types import Epoch, PipelineId, StageSpec
@@ -63,7 +65,9 @@ def check_devices() -> list[Finding]:
     found = []
     for name in core.available_devices:
         if name in usable:
-            found.append(fine("device", f"{name}: {usable[name].full_name}, {', '.join(usable[name].engines)}"))
+            device = usable[name]
+            driver = f", driver {device.driver}" if device.driver else ""
+            found.append(fine("device", f"{name}: {device.full_name}{driver}; {', '.join(device.engines)}"))
             continue
         try:
             core.get_property(name, "FULL_DEVICE_NAME")

@@ -16,6 +16,7 @@ from agent.doctor.findings import Finding, fine, problem, unknown
 from agent.link.errors import EnrolmentError
 from agent.link.identity import server_hostname
 from agent.link.pinning import verified_connection
+from agent.link.proxies import proxy_hosts
 
 WAIT_S = 5.0
 MAX_SKEW_S = 300.0
@@ -93,11 +94,11 @@ async def _issuer(url: str, fleet_id: str) -> str:
 
 def check_proxy(urls: Sequence[str], proxies: Callable[[], dict[str, str]] = getproxies) -> list[Finding]:
     """Is a proxy set? Links go past it, so the way without it must be open."""
-    known = {kind: urlsplit(value).hostname or value for kind, value in proxies().items() if kind in ("http", "https")}
+    known = proxy_hosts(proxies())
     if not known:
         return [fine("proxy", "none is set")]
     hosts = ", ".join(sorted(urlsplit(url).hostname or "" for url in urls))
-    said = f"{', '.join(dict.fromkeys(known.values()))} is set; links to {hosts} go past it"
+    said = f"{', '.join(known)} is set; links to {hosts} go past it"
     return [fine("proxy", f"{said}, so TCP must be open without it")]
 
 

@@ -22,6 +22,7 @@ from agent.link.closing import (
     NotRecognised,
     error_of,
 )
+from agent.link.proxies import proxy_hint
 from agent.link.sockets import client_settings
 
 SHORTEST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
@@ -116,8 +117,10 @@ class Dialler:
             if told is not None:
                 return told
         if isinstance(error, TimeoutError):
-            return LinkCut(f"The console at {host} did not answer in time; it is tried again.", "timeout")
-        return LinkCut(f"The console at {host} cannot be reached; it is tried again.", "unreachable")
+            return LinkCut(
+                f"The console at {host} did not answer in time; it is tried again.{proxy_hint(url)}", "timeout"
+            )
+        return LinkCut(f"The console at {host} cannot be reached; it is tried again.{proxy_hint(url)}", "unreachable")
 
 
 def link_error(closed: ConnectionClosed) -> LinkDown:

@@ -15,6 +15,7 @@ import msgspec
 from agent.link.cutter import FrameCutter
 from agent.link.errors import TicketRefused
 from agent.link.frames import HEADER, MAX_FRAME_BYTES, Frame, FrameType, decode, encode, peek
+from agent.link.parsing import UNREADABLE
 from agent.link.tickets import MAX_TICKET_BYTES, RouteTicket, unseal
 from agent.stage.types import DirectSpec, Nack
 
@@ -99,7 +100,7 @@ def refusal_of(frame: Frame) -> str:
     """Read why a receiver refused."""
     try:
         return msgspec.msgpack.decode(frame.table, type=Nack).message
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return "the next PC refused the link"
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from agent.link.authorities import Endorsement
 from agent.link.messages import MessageError
+from agent.link.parsing import UNREADABLE
 
 PROTOCOL = 1
 OLDEST_PROTOCOL = 1
@@ -35,7 +36,7 @@ class Facts(msgspec.Struct, frozen=True):
     os: ShortText
     arch: ShortText
     version: ShortText
-    key_protection: Literal["keyring", "file"] = "file"
+    key_protection: Literal["credential", "keyring", "file"] = "file"
     cores: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
     memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 50)] = 0
     devices: Annotated[list[ShortText], msgspec.Meta(max_length=32)] = []
@@ -144,7 +145,7 @@ def decode_from_enrollee(data: bytes | str) -> FromEnrollee:
         raise MessageError("The agent sent text where a message was expected.")
     try:
         return _from_agent.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MessageError(f"The agent sent a message this console does not understand: {error}.") from None
 
 
@@ -154,7 +155,7 @@ def decode_from_enroller(data: bytes | str) -> FromEnroller:
         raise MessageError("The console sent text where a message was expected.")
     try:
         return _from_console.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MessageError(f"The console sent a message this agent does not understand: {error}.") from None
 
 

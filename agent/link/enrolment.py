@@ -60,6 +60,7 @@ from agent.link.keys import (
     load_key,
 )
 from agent.link.keystore import Keystore, ensure_private_folder, write_private
+from agent.link.parsing import UNREADABLE
 from agent.link.pinning import FoundConsole, VerifiedConsole, ask, find_console, verified_connection
 
 _log = logging.getLogger(__name__)
@@ -233,7 +234,7 @@ def _key_for(folder: Path, keystore: Keystore, invite: Invite) -> tuple[DeviceKe
     """Return the key this invite was used with before (True), or a new one (False)."""
     token_id = invite.token_id.hex()
     path = folder / _PENDING_FILE
-    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, IdentityMissing, IdentityUnreadable):
+    with contextlib.suppress(FileNotFoundError, *UNREADABLE, IdentityMissing, IdentityUnreadable):
         pending = msgspec.json.decode(path.read_bytes(), type=_PendingFile)
         if pending.token_id == token_id:
             return load_key(folder, pending.stem, keystore), True

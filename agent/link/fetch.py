@@ -5,34 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from agent.link.bulk import Holder, Holders, Locate
+from agent.link.bulk import Holder
 from agent.link.channel import link_error
 from agent.link.closing import LinkCut, LinkDown, LinkRefused
 from agent.link.errand import Errand, OnProgress
 from agent.link.errors import LinkError
-from agent.link.frames import Frame, FrameError, FrameType, decode, encode
+from agent.link.locating import CannotLocate, DialBulk, locate
 from agent.link.pace import Pace
-from agent.link.store import FileDamaged, Store, StoreError
+from agent.link.store import Store
+from agent.link.store_errors import FileDamaged, StoreError
 from agent.link.transfer import FetchCut, FetchDamaged, FetchError, NotServed, fetch_file
 from shard_export.library.manifest import FileRecord, Manifest
 
 log = logging.getLogger(__name__)
 
-LOCATE_WAIT_S = 10.0
 TRIES_WITHOUT_PROGRESS = 5
 CONSOLE = "console"
 _WANTED = "wanted now"
 _UNLIMITED = Pace(0, 0, 0, lambda: 0.0)
 
-DialBulk = Callable[[], Awaitable[ClientConnection]]
 OnFiles = Callable[[Sequence[str], Sequence[str]], None]
 """Called with the files that came into the store and those that had to go."""
 
@@ -134,16 +132,11 @@ class Fetcher:
 
     async def _locate(self, missing: Sequence[FileRecord]) -> list[Holder]:
         """Ask the console which PCs hold these files; none when it does not say in time."""
-        table = msgspec.msgpack.encode(Locate([record.sha256 for record in missing]))
         try:
-            async with asyncio.timeout(LOCATE_WAIT_S), await self._dial() as link:
-                await link.send(encode(Frame(FrameType.LOCATE, 0, 0, 0, 0, 0, table, None)))
-                frame = decode(await link.recv(decode=False))
-            holders = msgspec.msgpack.decode(frame.table, type=Holders).holders
-        except (ConnectionClosed, LinkDown, TimeoutError, FrameError, msgspec.MsgspecError) as error:
+            return await locate(self._dial, [record.sha256 for record in missing])
+        except CannotLocate as error:
             log.info("The console does not say which PCs hold the files (%s); it is asked for all of them.", error)
             return []
-        return [holder for holder in holders if all(0 <= place < len(missing) for place in holder.files)]
 
     async def _from_peer(self, peers: DialPeer, holder: Holder, errand: Errand) -> None:
         """Fetch what one PC holds until it fails or has nothing more; the others take over what it leaves."""

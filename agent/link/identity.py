@@ -29,6 +29,7 @@ from agent.link.credentials import peer_tls, show, trusting_context
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.keys import DeviceKey, load_key
 from agent.link.keystore import Keystore, Passphrase, Protection, write_private
+from agent.link.parsing import UNREADABLE
 from agent.stage.types import Credentials
 
 DeviceId = NewType("DeviceId", str)
@@ -201,7 +202,7 @@ def _read_record(path: Path) -> IdentityRecord:
         record = msgspec.json.decode(path.read_bytes(), type=IdentityRecord)
     except FileNotFoundError:
         raise IdentityMissing("This PC is not enrolled; ask your administrator for an invite.") from None
-    except (msgspec.MsgspecError, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise IdentityUnreadable(f"{path} cannot be read ({type(error).__name__}); {_AGAIN}.") from None
     if record.version != 1:
         raise IdentityUnreadable(f"{path} was written by a newer Fallow; update Fallow on this PC.")

@@ -21,6 +21,7 @@ import msgspec
 
 from agent.link.errors import InviteDamaged, InviteExpired, InviteWrongVersion
 from agent.link.identity import FLEET_ID
+from agent.link.parsing import UNREADABLE
 
 VERSION = 1
 MAX_INVITE_CHARS = 1024
@@ -80,7 +81,7 @@ def decode(text: str) -> Invite:
         if version == VERSION and check == _check(f"fallow{version}.{payload}"):
             try:
                 invite = _decoder.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-            except (ValueError, msgspec.MsgspecError):
+            except (ValueError, *UNREADABLE):
                 raise damaged from None
             problem = _problem(invite)
             if problem:

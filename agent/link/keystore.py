@@ -1,9 +1,10 @@
-"""Passphrases of private keys: in the operating system's keyring, else in a file that says so.
+"""Passphrases of private keys: of a service's credential, in the operating system's keyring, or in a file that says so.
 
 A private key is an encrypted PKCS#8 file; only its passphrase (44 characters) lives here. Windows limits a keyring
 entry to 2560 bytes, and Python's `ssl` loads keys from paths only: so the key itself is never the entry. Beside each
-key lies a small `passphrase` file that tells where the passphrase is: the name of a keyring entry, or, where no
-keyring can be used, the passphrase itself. The latter is reported as protection `file`.
+key lies a small `passphrase` file that tells where the passphrase is: a salt, with which it is derived from the
+service's credential; the name of a keyring entry; or, where there is neither, the passphrase itself. The latter is
+reported as protection `file`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ import msgspec
 from keyring.backend import KeyringBackend
 
 from agent.link.errors import IdentityMissing, IdentityUnreadable, KeyLocked
+from agent.link.parsing import UNREADABLE
+from agent.link.service_secret import CREDENTIAL, FindSecret, derived_passphrase, no_secret, service_secret
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-Protection = Literal["keyring", "file"]
+Protection = Literal["credential", "keyring", "file"]
 DEADLINE_S = 10.0
 """A keyring may wait for an unlock prompt that nobody sees."""
 
@@ -56,6 +59,7 @@ class _Place(msgspec.Struct, frozen=True, omit_defaults=True):
     protection: Protection
     service: str = ""
     passphrase: str = ""
+    salt: str = ""
 
 
 def ensure_private_folder(folder: Path) -> None:
@@ -128,7 +132,8 @@ class Keystore:
     """Creates and reads passphrases. Every call may block up to `deadline_s` times two: not for the event loop.
 
     `label` appears in the keyring's own window (`fallow/<label>/...`). `find_backend` is asked once, inside the
-    deadline; None (or a backend that fails while creating) means files.
+    deadline; None (or a backend that fails while creating) means files. `find_secret` goes before both: where a service
+    has a credential, that is meant.
     """
 
     def __init__(
@@ -136,19 +141,29 @@ class Keystore:
         label: str,
         *,
         find_backend: Callable[[], KeyringBackend | None] = system_keyring,
+        find_secret: FindSecret = service_secret,
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self._label = label
         self._find_backend = find_backend
+        self._find_secret = find_secret
         self._deadline_s = deadline_s
 
     @classmethod
     def files_only(cls, label: str) -> Keystore:
         """A keystore that never asks a keyring (services without a session, tests)."""
-        return cls(label, find_backend=lambda: None)
+        return cls(label, find_backend=lambda: None, find_secret=no_secret)
 
     def create(self, path: Path) -> Passphrase:
-        """Make a new passphrase and remember at `path` where it is. Raises OSError if `path` cannot be written."""
+        """Make a new passphrase and remember at `path` where it is.
+
+        Raises OSError if `path` cannot be written, KeyLocked if there is a credential that cannot be used.
+        """
+        secret = self._find_secret()
+        if secret is not None:
+            salt = secrets.token_hex(16)
+            write_private(path, msgspec.json.encode(_Place("credential", salt=salt)))
+            return Passphrase(derived_passphrase(secret, salt), "credential")
         value = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
         # One service name per entry: Windows renames entries, not atomically, when two users share a service.
         service = f"fallow/{self._label}/{secrets.token_hex(8)}"
@@ -161,11 +176,19 @@ class Keystore:
         """Return the passphrase remembered at `path`.
 
         Raises IdentityMissing (no such file), IdentityUnreadable (damaged, or the keyring lost the entry) or
-        KeyLocked (the keyring did not answer in time, or refused).
+        KeyLocked (the keyring did not answer in time, or refused; the service's credential is not here).
         """
         place = _read_place(path)
         if place.protection == "file":
             return Passphrase(place.passphrase, "file")
+        if place.protection == "credential":
+            secret = self._find_secret()
+            if secret is None:
+                raise KeyLocked(
+                    f"This PC's key is protected by the credential {CREDENTIAL} of its service, which is not here; "
+                    "start the service, or run this command with the same credential (systemd-run)."
+                )
+            return Passphrase(derived_passphrase(secret, place.salt), "credential")
         try:
             value = self._within_deadline(lambda: self._backend().get_password(place.service, _USER))
         except _NoKeyringError as error:
@@ -242,7 +265,7 @@ def _read_place(path: Path) -> _Place:
         return msgspec.json.decode(path.read_bytes(), type=_Place)
     except FileNotFoundError:
         raise IdentityMissing(f"{path} does not exist; enrol this PC with an invite.") from None
-    except (msgspec.MsgspecError, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise IdentityUnreadable(
             f"{path} cannot be read ({type(error).__name__}); enrol this PC again with a new invite."
         ) from None

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from agent.link.parsing import UNREADABLE
 from agent.stage.types import CacheChoice, EngineChoice, EngineName, Epoch, Numerics, PipelineId, StageReport
 
 PROTOCOL, OLDEST_PROTOCOL = 2, 1
@@ -36,12 +37,13 @@ VolunteerState = Literal["available", "held"]
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One OpenVINO device of a PC; `engines` run on it, the preferred one first."""
+    """One OpenVINO device of a PC; `engines` run on it, the preferred one first. `driver` is its driver's version."""
 
     name: str
     full_name: str
     memory_bytes: int
     engines: list[EngineName]
+    driver: str = ""
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -56,7 +58,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """What a stage may use here, in all."""
     devices: list[Device]
     openvino: str
-    key_protection: Literal["keyring", "file"]
+    key_protection: Literal["credential", "keyring", "file"]
     held_sha256: list[str] = []
     mark: str = ""
     """What the console last asked this PC to remember (see MarkKept)."""
@@ -298,7 +300,7 @@ def decode_from_agent(data: bytes) -> FromAgent:
     """Parse a message an agent sent. Raises MessageError."""
     try:
         return _from_agent.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MessageError(f"The agent sent a message this console does not understand: {error}.") from None
 
 
@@ -306,5 +308,5 @@ def decode_from_console(data: bytes) -> FromConsole:
     """Parse a message the console sent. Raises MessageError."""
     try:
         return _from_console.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MessageError(f"The console sent a message this agent does not understand: {error}.") from None

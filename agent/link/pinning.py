@@ -46,6 +46,7 @@ from agent.link.identity import server_hostname, server_verifying_context
 from agent.link.invite import Invite
 from agent.link.keys import spki_sha256
 from agent.link.messages import ENROL_PATH, MessageError
+from agent.link.proxies import proxy_hint
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ async def find_console(invite: Invite, now: Callable[[], float] = time.time) -> 
         raise answered
     raise ConsoleUnreachable(
         f"The console does not answer at {'; '.join(silent)}: check that this PC is in the company network and that "
-        "the console is running."
+        f"the console is running.{proxy_hint(invite.urls[0])}"
     )
 
 

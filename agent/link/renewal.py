@@ -40,6 +40,7 @@ from agent.link.errors import (
 from agent.link.identity import DeviceId, Identity, PreparedIdentity, client_context, prepare_identity
 from agent.link.keys import DeviceKey, certificate_request, create_key, forget_other_keys, load_key
 from agent.link.keystore import Keystore, write_private
+from agent.link.parsing import UNREADABLE
 from agent.link.pinning import VerifiedConsole, ask, verified_connection
 
 _log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ async def diagnose(identity: Identity) -> Diagnosis:
 def _next_key(identity: Identity, keystore: Keystore) -> DeviceKey:
     """Return the key an earlier attempt made, or a new one."""
     folder, path = identity.folder, identity.folder / _PENDING_FILE
-    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError, IdentityMissing, IdentityUnreadable):
+    with contextlib.suppress(FileNotFoundError, *UNREADABLE, IdentityMissing, IdentityUnreadable):
         pending = msgspec.json.decode(path.read_bytes(), type=_PendingFile)
         if pending.follows == identity.record.stem:
             return load_key(folder, pending.stem, keystore)

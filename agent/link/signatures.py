@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from agent.link.errors import SignatureRefused
+from agent.link.parsing import UNREADABLE
 
 MAX_SIGNATURE_BYTES = 4096
 _LIBRARY, _POLICY = b"fallow library manifest 1\0", b"fallow volunteer policy 1\0"
@@ -67,7 +68,7 @@ def _sign(message: bytes, key: Ed25519PrivateKey, certificate_der: bytes) -> byt
 def _is_signed(data: bytes, message: bytes, authorities: Sequence[x509.Certificate], now_s: float) -> bool:
     try:
         _check(data[: MAX_SIGNATURE_BYTES + 1], message, authorities, now_s)
-    except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound, msgspec.MsgspecError):
+    except (InvalidSignature, ValueError, TypeError, x509.ExtensionNotFound, *UNREADABLE):
         return False
     return True
 

@@ -2,12 +2,6 @@
 
 Blocking; call it from a worker thread. One process per folder. A file appears under its name only after its bytes
 were hashed and flushed; `.part` files are what a cut download left, and are continued where they end.
-
-StoreError
- ├─ FileDamaged    the bytes that arrived are not the ones their name promises
- ├─ StoreFull      the disk has no room
- ├─ ManifestBad    a manifest cannot be used
- └─ StoreBroken    the folder cannot be read or written
 """
 
 from __future__ import annotations
@@ -16,41 +10,19 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-import msgspec
+from agent.link.manifests import is_sha256, parse_manifest
+from agent.link.store_errors import FileDamaged, ManifestBad, StoreFull, disk_errors
+from shard_export.library.manifest import MANIFEST_NAME, Manifest, Unit
 
-from shard_export.library.manifest import FORMAT_VERSION, MANIFEST_NAME, FileRecord, Manifest, Unit
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _HASH_BLOCK_BYTES = 1 << 20
 _RESERVE_BYTES = 64 << 20
 """Room left on the disk for everybody else."""
-
-
-class StoreError(Exception):
-    """Base of the tree: `str(error)` is one sentence saying what happened and what to do."""
-
-
-class FileDamaged(StoreError):
-    """The bytes that arrived are not the ones their name promises."""
-
-
-class StoreFull(StoreError):
-    """The disk has no room."""
-
-
-class ManifestBad(StoreError):
-    """A manifest cannot be used."""
-
-
-class StoreBroken(StoreError):
-    """The folder cannot be read or written."""
 
 
 class Store:
@@ -65,13 +37,13 @@ class Store:
         self._pins: dict[str, frozenset[str]] = {}
         self._files = root / "store"
         self._stages = root / "stages"
-        with _disk_errors():
+        with disk_errors():
             self._files.mkdir(parents=True, exist_ok=True)
             self._stages.mkdir(parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
         """Return where a file lies or would lie. Raises ManifestBad for what is not a SHA-256 in lower-case hex."""
-        if not _SHA256.fullmatch(sha256):
+        if not is_sha256(sha256):
             raise ManifestBad("A file is named by something that is not a SHA-256; export the library again.")
         return self._files / sha256[:2] / sha256
 
@@ -85,12 +57,12 @@ class Store:
 
     def held(self) -> list[str]:
         """List the SHA-256 of every whole file."""
-        with _disk_errors():
-            return sorted(path.name for path in self._files.glob("??/*") if _SHA256.fullmatch(path.name))
+        with disk_errors():
+            return sorted(path.name for path in self._files.glob("??/*") if is_sha256(path.name))
 
     def read(self, sha256: str) -> bytes:
         """Return a small file's bytes, hashed again. Raises FileDamaged (the file is then gone) or StoreBroken."""
-        with _disk_errors():
+        with disk_errors():
             data = self.path(sha256).read_bytes()
             if hashlib.sha256(data).hexdigest() != sha256:
                 self.path(sha256).unlink(missing_ok=True)
@@ -122,7 +94,7 @@ class Store:
 
         Raises StoreFull when what may go is not enough; nothing is deleted then.
         """
-        with _disk_errors():
+        with disk_errors():
             lacking = self._lacking(size_bytes)
             if lacking <= 0:
                 return []
@@ -136,7 +108,7 @@ class Store:
                 raise self._full(size_bytes)
             for path in going:
                 path.unlink(missing_ok=True)
-        return [path.name for path in going if _SHA256.fullmatch(path.name)]
+        return [path.name for path in going if is_sha256(path.name)]
 
     def _lacking(self, size_bytes: int) -> int:
         free = shutil.disk_usage(self._files).free
@@ -176,7 +148,7 @@ class Store:
         files = [record for unit in units for record in (unit.xml, unit.bin)]
         names = {digest, *(record.sha256 for record in files)}
         self.pin(_stage_pin(name), names)
-        with _disk_errors():
+        with disk_errors():
             for file in names:
                 os.utime(self.path(file))  # the time of the last use: what was not used for longest goes first
             for record in files:
@@ -200,7 +172,7 @@ class Store:
             if target.samefile(source):
                 return
         target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(target.name + ".new")
+        fresh = target.with_name(f".{target.name}.new")  # no file of a library begins with a dot
         fresh.unlink(missing_ok=True)
         try:
             fresh.hardlink_to(source)
@@ -224,7 +196,7 @@ class Part:
         self._path = target.with_name(target.name + ".part")
         self._hash = hashlib.sha256()
         self.offset = 0
-        with _disk_errors():
+        with disk_errors():
             target.parent.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = self._path.open("ab+")
             self._file.seek(0)
@@ -242,12 +214,12 @@ class Part:
 
     def close(self) -> None:
         """Close the file and keep it for later. Raises StoreFull or StoreBroken."""
-        with _disk_errors():
+        with disk_errors():
             self._file.close()
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes. Raises StoreFull or StoreBroken."""
-        with _disk_errors():
+        with disk_errors():
             self._file.write(data)
         self._hash.update(data)
         self.offset += len(data)
@@ -257,7 +229,7 @@ class Part:
         if self._hash.hexdigest() != self.sha256:
             self.discard()
             raise FileDamaged("A fetched file is not what its name promises and was deleted; check the network.")
-        with _disk_errors():
+        with disk_errors():
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
@@ -267,39 +239,3 @@ class Part:
         """Delete what is here."""
         self._file.close()
         self._path.unlink(missing_ok=True)
-
-
-def parse_manifest(data: bytes) -> Manifest:
-    """Parse a manifest that came over the network and refuse what could harm. Raises ManifestBad."""
-    try:
-        manifest = msgspec.json.decode(data, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ManifestBad(f"The library's manifest cannot be read ({error}); export the library again.") from None
-    if manifest.format_version != FORMAT_VERSION:
-        raise ManifestBad(
-            f"The library has format {manifest.format_version}, this agent reads {FORMAT_VERSION}; update the agent."
-        )
-    for record in manifest.files():
-        _check_record(record)
-    return manifest
-
-
-def _check_record(record: FileRecord) -> None:
-    path = PurePosixPath(record.path)
-    unsafe = path.is_absolute() or not path.parts or ".." in path.parts or "\\" in record.path or ":" in record.path
-    if unsafe or record.path == MANIFEST_NAME:
-        raise ManifestBad("The library's manifest names a file outside its folder; do not use this library.")
-    if record.size_bytes < 0 or not _SHA256.fullmatch(record.sha256):
-        raise ManifestBad("The library's manifest has a file without a valid size and SHA-256; export it again.")
-
-
-@contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreFull("The disk is full; free some space and try again.") from error
-        raise StoreBroken(
-            f"The model store cannot be used ({error.strerror or error}); check the folder's permissions and disk."
-        ) from error

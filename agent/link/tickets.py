@@ -14,6 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from agent.link.errors import TicketRefused
+from agent.link.parsing import UNREADABLE
 from agent.stage.types import Epoch, PipelineId
 
 LIFE_S = 300.0
@@ -64,7 +65,7 @@ def unseal(data: bytes, public_key: bytes, now_s: float, kind: type[Ticket]) -> 
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, _PURPOSES[kind] + body)
         ticket = msgspec.msgpack.decode(body, type=kind)
-    except (InvalidSignature, ValueError, msgspec.MsgspecError):
+    except (InvalidSignature, ValueError, *UNREADABLE):
         raise TicketRefused("The ticket is not signed by this console.", "signature") from None
     # The upper bound keeps a ticket that was made with a wrong clock from living for ever.
     if not now_s <= ticket.expires_s <= now_s + 2 * LIFE_S:

@@ -17,7 +17,9 @@ from websockets.asyncio.client import ClientConnection
 from agent.link.closing import LinkCut
 from agent.link.frames import LAST_CHUNK, Fetch, Frame, FrameError, FrameType, decode, encode
 from agent.link.pace import Pace
-from agent.link.store import FileDamaged, Part, Store
+from agent.link.parsing import UNREADABLE
+from agent.link.store import Part, Store
+from agent.link.store_errors import FileDamaged
 from agent.stage.types import Nack
 from shard_export.library.manifest import FileRecord
 
@@ -95,7 +97,7 @@ def _chunk(data: bytes, offset: int, end: int) -> Frame:
         if frame.type is FrameType.NACK:
             nack = msgspec.msgpack.decode(frame.table, type=Nack)
             raise NotServed(nack.message)
-    except (FrameError, msgspec.MsgspecError) as error:
+    except (FrameError, *UNREADABLE) as error:
         raise LinkCut(f"A damaged file chunk was sent ({error}); it is fetched again.", "chunk") from None
     size = frame.tensor.size if frame.tensor is not None else 0
     wrong_type = frame.type is not FrameType.CHUNK or (frame.tensor is not None and frame.tensor.dtype != "u1")

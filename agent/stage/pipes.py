@@ -8,6 +8,7 @@ import struct
 import msgspec
 
 from agent.link.frames import HEADER, peek_size
+from agent.link.parsing import UNREADABLE
 from agent.stage.types import StageSpec
 
 SPEC_LENGTH = struct.Struct("<I")
@@ -37,7 +38,7 @@ def read_spec(fd: int) -> StageSpec:
         raise ValueError(f"A stage description of {length} bytes is over the limit.")
     try:
         return msgspec.msgpack.decode(read_exactly(fd, length), type=StageSpec)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ValueError(f"The stage description cannot be parsed: {error}.") from error
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from agent.link.cutter import FrameCutter
 from agent.link.frames import Frame, FrameError, FrameType, decode
+from agent.link.parsing import UNREADABLE
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.pipes import encode_spec, widen
 from agent.stage.types import Nack, StageReport, StageSpec
@@ -219,7 +220,7 @@ def _report(frame: Frame) -> StageReport:
             nack = msgspec.msgpack.decode(frame.table, type=Nack)
             raise StageLoadError(nack.code, nack.message)
         return msgspec.msgpack.decode(frame.table, type=StageReport)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise StageLoadError("load", f"The stage's report cannot be parsed ({error}); reinstall the agent.") from error
 
 

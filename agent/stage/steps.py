@@ -14,6 +14,7 @@ import openvino as ov
 import psutil
 
 from agent.link.frames import HEADER, Frame, FrameError, FrameType, decode, encode
+from agent.link.parsing import UNREADABLE
 from agent.stage import activations
 from agent.stage.engines.base import Engine
 from agent.stage.engines.selection import Selection
@@ -77,7 +78,7 @@ class StepRunner:
             )
         try:
             return _table_decoder.decode(frame.table)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise BadStep(f"The step's table cannot be parsed ({error}); send it again.") from error
 
     def _compute(self, table: StepTable, tensor: np.ndarray | None) -> tuple[np.ndarray | None, list[Logprobs | None]]:

@@ -24,6 +24,7 @@ import msgspec
 
 from agent.link.frames import FrameError, FrameType, decode, kind_and_step
 from agent.link.messages import CutDirect, DirectRoute
+from agent.link.parsing import UNREADABLE
 from agent.stage import affinity
 from agent.stage.errors import StageLoadError
 from agent.stage.gate import Gate
@@ -172,7 +173,7 @@ def _read(links: Links) -> None:
                 links.intake.put(step, data)
     except (PipeClosed, ConnectionResetError):
         pass
-    except (FrameError, msgspec.MsgspecError, TooManySteps) as error:
+    except (FrameError, *UNREADABLE, TooManySteps) as error:
         os.write(2, f"The parent sent bytes that are not a frame: {error}\n".encode())
         code = EXIT_GARBAGE
     os._exit(code)

@@ -13,6 +13,7 @@ import msgspec
 from cryptography import x509
 
 from agent.link.errors import SignatureRefused
+from agent.link.parsing import UNREADABLE
 from agent.link.signatures import check_policy
 from agent.volunteer.errors import PolicyRefused, WishRefused
 from agent.volunteer.policy import Wishes
@@ -79,7 +80,7 @@ def judge_document(
         body = msgspec.json.decode(document.body, type=PolicyBody)
     except SignatureRefused as error:
         raise PolicyRefused(str(error), "signature") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise PolicyRefused(f"The policy cannot be read ({error}); update the console.", "malformed") from None
     _check_place(body, fleet, device)
     _check_time(body, now_s, kept=kept)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from agent.link.manifests import parse_manifest
+from agent.link.store_errors import ManifestBad
 from console.fleet.errors import LibraryNotServed
-from shard_export.library.manifest import MANIFEST_NAME, Manifest
+from shard_export.library.manifest import MANIFEST_NAME
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -31,9 +33,11 @@ class Distribution:
         path = folder / MANIFEST_NAME
         try:
             data = path.read_bytes()
-            manifest = msgspec.json.decode(data, type=Manifest)
-        except (OSError, msgspec.MsgspecError) as error:
+            manifest = parse_manifest(data)
+        except OSError as error:
             raise LibraryNotServed(f"{path} cannot be read ({error}); export the library again.") from error
+        except ManifestBad as error:
+            raise LibraryNotServed(f"{folder}: {error}") from error
         digest = hashlib.sha256(data).hexdigest()
         sources = {digest: _Source(path, len(data))}
         root = folder.resolve()

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from agent.link.bulk import MAX_LOCATED, Holder, Holders, Locate, answer_to
 from agent.link.frames import Frame, FrameMalformed, FrameType
 from agent.link.messages import Holding
+from agent.link.parsing import UNREADABLE
 from agent.link.tickets import LIFE_S, FileTicket, seal
 from console.fleet.direct import MAX_ADDRESSES, is_usable
 
@@ -81,7 +82,7 @@ class Peers:
             return None
         try:
             asked = msgspec.msgpack.decode(request.table, type=Locate)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise FrameMalformed(f"A LOCATE cannot be read: {error}") from None
         found = Holders(self.locate(device, asked.sha256[:MAX_LOCATED]))
         return answer_to(request, FrameType.HOLDERS, table=msgspec.msgpack.encode(found))

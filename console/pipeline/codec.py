@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from agent.link.frames import Frame, FrameType, encode
+from agent.link.parsing import UNREADABLE
 from agent.stage.types import Epoch, Logprobs, Nack, PipelineId, StageTiming, StepTable
 from console.pipeline.plans import Step
 
@@ -65,7 +66,7 @@ class StepCodec:
         """Read the TOKENS frame of a step that wants so many ids; None for anything that does not answer it."""
         try:
             table = _decode_table(frame.table)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
         ids = self._ids(frame)
         fits = ids is not None and len(ids) == wants and len(table.logprobs) in {0, wants}
@@ -78,7 +79,7 @@ class StepCodec:
         """Read a NACK frame; None if it cannot be read."""
         try:
             return _decode_nack(frame.table)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
 
     def _ids(self, frame: Frame) -> list[int] | None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.link.store import Store, StoreFull
+from agent.link.store import Store
+from agent.link.store_errors import StoreFull
 from tests.support.libraries import make_library
 
 MIB = 1 << 20

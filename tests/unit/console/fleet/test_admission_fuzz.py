@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from typing import get_args
 
 import msgspec
 import pytest
@@ -97,6 +98,10 @@ SAMPLES: list[FromEnrollee] = [
     Diagnose(b"der" * 90),
     Poll(),
 ]
+
+
+def test_every_message_to_the_open_door_is_among_the_samples() -> None:
+    assert {type(sample) for sample in SAMPLES} == set(get_args(FromEnrollee))
 
 
 def mutated(data: bytes, chance: random.Random) -> bytes:
