@@ -7,10 +7,12 @@ concerns the device that says it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
 
 import msgspec
@@ -61,6 +63,7 @@ from console.registry.records import DeviceRecord
 log = logging.getLogger(__name__)
 
 HELLO_WAIT_S = 10.0
+PATHS = (ENROL_PATH, CONTROL_PATH, DATA_PATH, BULK_PATH)
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
 Authorise = Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]]
@@ -91,7 +94,9 @@ class Reception:
         self._direct = direct
         self._peers = peers
         self._heartbeat_s = heartbeat_s
-        self._bulk_links: dict[str, set[ServerConnection]] = {}
+        self._links: defaultdict[str, set[ServerConnection]] = defaultdict(set)
+        """Every link that was let in, by device, from the first moment: also one that has said nothing yet."""
+        self._disconnected = 0
 
     async def handle(self, link: ServerConnection) -> None:
         """Serve one link until it ends; the edge of its task."""
@@ -101,12 +106,13 @@ class Reception:
                 await self._enrol(link)
                 return
             record = await self._check(link)
-            if path == CONTROL_PATH:
-                await self._serve_control(link, record)
-            elif path == DATA_PATH:
-                await self._serve_data(link, record)
-            elif path == BULK_PATH:
-                await self._serve_bulk(link, record)
+            with self._listed(record.device_id, link):
+                if path == CONTROL_PATH:
+                    await self._serve_control(link, record)
+                elif path == DATA_PATH:
+                    await self._serve_data(link, record)
+                elif path == BULK_PATH:
+                    await self._serve_bulk(link, record)
         except NotAuthorised as error:
             await self._refuse(link, error)
         except (FrameError, MessageError) as error:
@@ -122,10 +128,11 @@ class Reception:
 
     def disconnect(self, device_id: str, close_code: CloseCode, code: str, message: str) -> None:
         """Close every link of a device at once (revoked: NOT_APPROVED, `revoked`). Also right if it has none."""
+        self._disconnected += 1
         session = self._sessions.find(device_id)
         if session is not None:
             self._sessions.lose(session, message, close_code, code)
-        for link in self._bulk_links.get(device_id, set()):
+        for link in self._links.get(device_id, ()):
             self._sessions.close(link, close_code, close_reason(code, message))
 
     async def _refuse(self, link: ServerConnection, error: NotAuthorised) -> None:
@@ -135,8 +142,25 @@ class Reception:
         await link.close(error.close_code, close_reason(error.code, str(error)))
 
     async def _check(self, link: ServerConnection) -> DeviceRecord:
-        record = self._authorise(peer_certificate(link))
-        return await record if inspect.isawaitable(record) else record
+        while True:
+            before = self._disconnected
+            record = self._authorise(peer_certificate(link))
+            if not inspect.isawaitable(record):
+                return record
+            found = await record
+            # What was read before somebody was disconnected may be about just that device.
+            if before == self._disconnected:
+                return found
+
+    @contextlib.contextmanager
+    def _listed(self, device_id: str, link: ServerConnection) -> Iterator[None]:
+        self._links[device_id].add(link)
+        try:
+            yield
+        finally:
+            self._links[device_id].discard(link)
+            if not self._links[device_id]:
+                del self._links[device_id]
 
     async def _serve_control(self, link: ServerConnection, record: DeviceRecord) -> None:
         async with asyncio.timeout(HELLO_WAIT_S):
@@ -144,8 +168,8 @@ class Reception:
         if not isinstance(hello, Hello):
             raise MessageError("The first message on a control link must be Hello.")
         if not OLDEST_PROTOCOL <= hello.protocol <= PROTOCOL:
-            versions = f"{OLDEST_PROTOCOL} to {PROTOCOL}"
-            sentence = f"This console speaks protocol {versions}, the agent {hello.protocol}; update the older one."
+            older = "agent" if hello.protocol < PROTOCOL else "console"
+            sentence = f"The console speaks protocol {PROTOCOL}, the agent {hello.protocol}; update the {older}."
             await link.close(CloseCode.UPGRADE, close_reason("protocol", sentence))
             return
         mark = ""
@@ -159,8 +183,11 @@ class Reception:
         self._peers.joined(session.device_id, session.control.remote_address[0], hello.held_sha256)
         try:
             post(link, encode_message(self._welcome(session, mark)))
-            while True:
-                self._take_message(session, await link.recv(decode=False), loop.time())
+            # A device that was revoked says nothing more that counts, though its link takes a moment to close.
+            while not session.lost:
+                data = await link.recv(decode=False)
+                if not session.lost:
+                    self._take_message(session, data, loop.time())
         except Unsendable:
             self._sessions.lose(session, "its control link was cut", CloseCode.STALLED, "cut")
         except (ConnectionClosed, MessageError) as error:
@@ -170,6 +197,7 @@ class Reception:
             self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
             if self._sessions.find(session.device_id) is None:
                 self._peers.left(session.device_id)
+        await link.wait_closed()
 
     async def _serve_data(self, link: ServerConnection, record: DeviceRecord) -> None:
         session = self._sessions.find(record.device_id)
@@ -180,8 +208,10 @@ class Reception:
         self._sessions.attach_data(session, link)
         take, receive, device_id = self._relay.take, link.recv, session.device_id
         try:
-            while True:
-                take(device_id, await receive(decode=False))
+            while session.data is link:
+                data = await receive(decode=False)
+                if session.data is link:
+                    take(device_id, data)
         except (ConnectionClosed, FrameError) as error:
             if session.data is link:
                 self._sessions.lose_by(session, error, "data")
@@ -189,16 +219,10 @@ class Reception:
         finally:
             if session.data is link:
                 self._sessions.lose(session, "the console stopped serving it", CloseCode.STALLED, "error")
+        await link.wait_closed()
 
     async def _serve_bulk(self, link: ServerConnection, record: DeviceRecord) -> None:
-        links = self._bulk_links.setdefault(record.device_id, set())
-        links.add(link)
-        try:
-            await serve_files(link, self._files, on_other=lambda frame: self._peers.answer(record.device_id, frame))
-        finally:
-            links.discard(link)
-            if not links:
-                self._bulk_links.pop(record.device_id, None)
+        await serve_files(link, self._files, on_other=lambda frame: self._peers.answer(record.device_id, frame))
 
     def _welcome(self, session: Session, mark: str) -> Welcome:
         return Welcome(session.device_id, time.time(), self._heartbeat_s, mark, self._direct.public_key)
@@ -250,7 +274,7 @@ class Reception:
 
 def check_path(link: ServerConnection, request: Request) -> Response | None:
     """Refuse what is no path of ours before the handshake, and set limits per path."""
-    if request.path not in (ENROL_PATH, CONTROL_PATH, DATA_PATH, BULK_PATH):
+    if request.path not in PATHS:
         return link.respond(HTTPStatus.NOT_FOUND, "There is nothing here.\n")
     tune(link, request.path)
     return None

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 MISSED_HEARTBEATS = 3
 JOIN_S = OPEN_TIMEOUT_S + 5.0
 """How long an agent may take between its two links: longer than it waits itself."""
+CUT_S = 0.5
+"""How long a device that is not let in any more may take to say goodbye, too; then its connection is cut."""
 
 Listener = Callable[[FleetEvent], None]
 
@@ -144,10 +146,21 @@ class Sessions:
 
     def close(self, link: ServerConnection, close_code: CloseCode, reason: str) -> None:
         """Close a link without waiting for the other side."""
-        task = asyncio.create_task(link.close(close_code, reason), name="hub-close")
+        task = asyncio.create_task(_close(link, close_code, reason), name="hub-close")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     async def closed(self) -> None:
         """Wait until every link that was told to close is closed."""
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+async def _close(link: ServerConnection, close_code: CloseCode, reason: str) -> None:
+    if close_code != CloseCode.NOT_APPROVED:
+        await link.close(close_code, reason)
+        return
+    try:
+        async with asyncio.timeout(CUT_S):
+            await link.close(close_code, reason)
+    except TimeoutError:
+        link.transport.abort()

@@ -30,7 +30,6 @@ from agent.link.messages import (
     BULK_PATH,
     CONTROL_PATH,
     DATA_PATH,
-    OLDEST_PROTOCOL,
     Goodbye,
     Heartbeat,
     StageFailed,
@@ -240,17 +239,28 @@ async def test_an_agent_may_join_held(fleet: Fleet) -> None:
     assert view.heartbeat == Heartbeat(0, "held", ["on_battery"])
 
 
-async def test_an_agent_of_the_version_before_is_understood(fleet: Fleet) -> None:
-    await join(fleet, fleet.enrol("ann"), protocol=OLDEST_PROTOCOL)
-    assert [view.heartbeat for view in fleet.hub.agents()] == [None]
-
-
-async def test_another_protocol_version_is_told_to_update(fleet: Fleet) -> None:
+@pytest.mark.parametrize(("protocol", "update"), [(4, "agent"), (7, "console"), (99, "console"), (-1, "agent")])
+async def test_a_protocol_that_is_too_old_or_too_new_is_told_to_update(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, protocol: int, update: str
+) -> None:
+    monkeypatch.setattr("console.fleet.reception.PROTOCOL", 6)
+    monkeypatch.setattr("console.fleet.reception.OLDEST_PROTOCOL", 5)
     link = await fleet.dialler(fleet.enrol("ann")).dial(CONTROL_PATH)
-    await link.send(encode_message(make_hello(protocol=99)))
+    await link.send(encode_message(make_hello(protocol=protocol)))
     refusal = await ending(link)
     assert isinstance(refusal, UpgradeNeeded)
-    assert "99" in str(refusal)
+    assert f"protocol 6, the agent {protocol}; update the {update}" in str(refusal)
+    assert fleet.hub.agents() == []
+
+
+@pytest.mark.parametrize("protocol", [5, 6])
+async def test_the_present_protocol_and_the_one_before_are_served(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, protocol: int
+) -> None:
+    monkeypatch.setattr("console.fleet.reception.PROTOCOL", 6)
+    monkeypatch.setattr("console.fleet.reception.OLDEST_PROTOCOL", 5)
+    await join(fleet, fleet.enrol("ann"), protocol=protocol)
+    assert [view.hello.protocol for view in fleet.hub.agents()] == [protocol]
 
 
 @pytest.mark.expected_logs("console.fleet.reception", "4400")

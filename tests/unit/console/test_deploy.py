@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.link.closing import CloseCode
 from agent.link.messages import Heartbeat, StageFailed, Yield
 from console.api.admin import types as wire
 from console.deploy import Deployments
@@ -198,6 +199,26 @@ async def test_a_pc_that_yields_ends_its_streams_and_is_planned_with_again_when_
         await until(deployments, "ready")
         assert isinstance((await ask(deployments))[-1], Finished)
         assert yielding.loads[-1].epoch == 2
+
+
+async def test_revoking_a_pc_ends_its_streams_at_once_with_the_reason(
+    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
+) -> None:
+    expected_logs(COORDINATOR)
+    async with playing(fleet, "a"), playing(fleet, "b") as revoked, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        revoked.mute = True
+        revoked.stepped.clear()
+        asking = asyncio.create_task(ask(deployments))
+        await revoked.stepped.wait()
+        device_id = revoked.agent.device_id
+        fleet.set_state(device_id, "banned")
+        fleet.hub.disconnect(device_id, CloseCode.NOT_APPROVED, "revoked", "An administrator removed this PC.")
+        async with asyncio.timeout(1.0):
+            failed = (await asking)[-1]
+        assert isinstance(failed, Failed)
+        assert (failed.code, failed.message) == ("stage_lost", "b left: An administrator removed this PC.")
+        assert deployments.views()[0].state == "waiting"
 
 
 async def test_a_stage_that_dies_is_loaded_again(
