@@ -114,7 +114,8 @@ def _add_models(commands: Commands) -> None:
         help="what guesses the next tokens: a draft model, the text so far (the default), or nothing",
     )
     deliver = command(commands, "deliver", "bring a model's layers to PCs, 5 % first, then 50 %, then all", _deliver)
-    deliver.add_argument("model", metavar="MODEL")
+    deliver.add_argument("model", metavar="MODEL", nargs="?", help="without it: list what is being delivered")
+    deliver.add_argument("--stop", action="store_true", help="end the delivery of this model")
     deliver.add_argument("--first", type=int, default=0, metavar="N", help="the first layer")
     deliver.add_argument("--last", type=int, metavar="N", help="the layer after the last one (default: all)")
     deliver.add_argument("--device", action="append", default=[], metavar="ID", help="only to these PCs; repeat it")
@@ -198,6 +199,15 @@ def _deploy(options: argparse.Namespace) -> int:
 
 
 def _deliver(options: argparse.Namespace) -> int:
+    if options.model is None:
+        with client_of(options) as console:
+            running = console.deliveries()
+        lines = [tables.delivery_text(one) for one in running] or ["Nothing is being delivered."]
+        return show(options, wire.Deliveries(running), *lines)
+    if options.stop:
+        with client_of(options) as console:
+            console.stop_delivery(options.model)
+        return show(options, wire.Done(), f"{options.model} is not delivered to any more PCs.")
     request = wire.DeliveryRequest(options.model, options.first, options.last, options.device)
     ended: DeliveryEvent | None = None
     with client_of(options) as console:

@@ -155,11 +155,20 @@ class AdminClient:
             raise ServiceUnreachable("The console went away during the deployment; see: fallow-console status")
 
     def deliver(self, request: wire.DeliveryRequest) -> Iterator[DeliveryEvent]:
-        """Bring a model's layers to PCs in rings and yield the events; the last one is DeliveryEnded."""
+        """Bring a model's layers to PCs in rings and yield the events; the last one is DeliveryEnded.
+
+        Leaving early does not stop the delivery; asking again follows it.
+        """
         timeout = httpx2.Timeout(10.0, read=DELIVERY_SILENCE_S)
         decoder = msgspec.json.Decoder(DeliveryEvent)
         for line in self._lines("POST", "/deliveries", msgspec.json.encode(request), timeout):
             yield decoder.decode(line)
+
+    def deliveries(self) -> list[wire.DeliveryView]:
+        return self._call("GET", "/deliveries", wire.Deliveries).deliveries
+
+    def stop_delivery(self, model: str) -> None:
+        self._call("DELETE", f"/deliveries/{quote(model, safe='/')}", wire.Done)
 
     def undeploy(self, model: str) -> None:
         self._call("DELETE", f"/deployments/{quote(model, safe='/')}", wire.Done)

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from agent.link.messages import LayerRange
 from agent.stage.types import Epoch, PipelineId
 from console.api.admin import types as wire
 from console.api.models import ServedModel
@@ -23,7 +22,6 @@ from console.deployment import Entry, SavedPlan, SavedStage, broken
 from console.drafting import check_draft, draft_library
 from console.errors import DeployError, DeployRefused, ModelUnavailable
 from console.facts import FleetFacts
-from console.fleet.delivery import DeliveryEvent, deliver_in_rings
 from console.fleet.events import AgentAvailable, AgentJoined, FleetEvent
 from console.fleet.hub import Hub
 from console.libraries import LibraryShelf, LoadedLibrary
@@ -126,22 +124,6 @@ class Deployments:
         entry.listeners.append(events)
         entry.job = asyncio.create_task(self._deploy(entry, actor), name=f"deploy {request.model}")
         return _events(events)
-
-    def deliver(self, request: wire.DeliveryRequest, actor: Actor) -> AsyncIterator[DeliveryEvent]:
-        """Bring a model's layers to PCs in rings; reading the events is what does it. Raises DeployRefused."""
-        library = self._shelf.of_model(request.model)
-        count = library.manifest.layer_count
-        last = count if request.last is None else request.last
-        if not request.first < last <= count:
-            raise DeployRefused(f"{request.model} has layers 0 to {count - 1}, not {request.first} to {last - 1}.")
-        wanted = self._facts.resolve(request.devices)
-        devices = wanted or [agent.device_id for agent in self._hub.agents()]
-        if not devices:
-            raise DeployRefused("No PC is connected; see: fallow-console agents")
-        layers = LayerRange(library.digest, request.first, last)
-        detail = {"first": layers.first, "last": last, "pcs": len(devices)}
-        self._registry.audit.append(actor, "library.deliver", request.model, **detail)
-        return deliver_in_rings(devices, library.digest, lambda device: self._hub.deliver(device, layers))
 
     async def undeploy(self, model_id: str, actor: Actor) -> None:
         """Take a model down for good. Raises DeployRefused when it is not deployed."""

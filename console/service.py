@@ -51,6 +51,7 @@ from console.data import (
     service_file_path,
     write_whole,
 )
+from console.deliveries import DeliveryJobs
 from console.deploy import Deployments
 from console.errors import DataFolderUnusable, PortUnavailable
 from console.fleet.admission import Admission
@@ -111,6 +112,7 @@ class ConsoleService:
         self._registry: Registry
         self._hub: Hub
         self._deployments: Deployments
+        self._deliveries: DeliveryJobs
         self._api: ApiServer
 
     async def __aenter__(self) -> Self:
@@ -181,12 +183,14 @@ class ConsoleService:
         # Before the deployments: a PC knows what it may do before it is asked to do something.
         self._exit.callback(self._hub.subscribe(post.on_fleet_event))
         self._deployments = Deployments(self._registry, self._hub, shelf)
+        self._deliveries = DeliveryJobs(self._registry, self._hub, shelf)
         agents_port = await self._open_agents_port(authority)
         self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
         gate = Gate(self._registry)
         admin = AdminRoutes(
             shelf=shelf,
             deployments=self._deployments,
+            deliveries=self._deliveries,
             overview=self,
             gate=gate,
         )
@@ -210,7 +214,9 @@ class ConsoleService:
         self._exit.push_async_callback(upkeep.stop)
         # Pushed last, closed first: the streams end with an error object while their connections are still open.
         self._exit.push_async_callback(self._deployments.close)
+        self._exit.push_async_callback(self._deliveries.close)
         self._deployments.restore()
+        self._deliveries.restore()
         self._announce(agents_port)
 
     def _expel(self, device_id: str, sentence: str) -> None:
@@ -247,7 +253,8 @@ class ConsoleService:
         whereabouts = Whereabouts(self._registry)
         whereabouts.start()
         self._exit.push_async_callback(whereabouts.stop)
-        for listener in (whereabouts.on_fleet_event, self._deployments.on_fleet_event):
+        listeners = (whereabouts.on_fleet_event, self._deployments.on_fleet_event, self._deliveries.on_fleet_event)
+        for listener in listeners:
             self._exit.callback(self._hub.subscribe(listener))
         try:
             port = await self._hub.start(settings.agents_host, settings.agents_port, authority.server_context())
@@ -297,7 +304,7 @@ def open_authority(registry: Registry, folder: Path, keystore: Keystore, fleet_n
     wanted = (own.fleet_id, own.fleet_name) if own is not None else (secrets.token_hex(6), fleet_name)
     fleet_id, name = registry.consoles.fleet(*wanted)
     authority = Authority.open(folder, keystore, fleet_name=name, fleet_id=fleet_id)
-    registry.deployments.console_id = authority.console_id
+    registry.deployments.console_id = registry.deliveries.console_id = authority.console_id
     return authority
 
 

@@ -248,6 +248,12 @@ def link_text(link: StageLink) -> str:
     return f"by {link.way}" + (f": {link.reason}" if link.reason else "")
 
 
+def delivery_text(view: wire.DeliveryView) -> str:
+    """Say how far a delivery is."""
+    layers = f"layers {view.first} to {view.last - 1}"
+    return f"{view.model}, {layers}: {view.delivered} of {view.total} PCs have it, {view.failed} failed"
+
+
 def delivery_line(event: DeliveryEvent) -> str:
     """Say one event of a delivery."""
     if isinstance(event, RingStarted):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -66,15 +66,25 @@ def rings_of(devices: Sequence[str], digest: str, shares: Sequence[float] = RING
     return rings
 
 
-async def deliver_in_rings(devices: Sequence[str], digest: str, deliver: Deliver) -> AsyncIterator[DeliveryEvent]:
-    """Bring a library to PCs, ring by ring; the last event is DeliveryEnded."""
+async def deliver_in_rings(
+    devices: Sequence[str], digest: str, deliver: Deliver, done: Mapping[str, str] | None = None
+) -> AsyncIterator[DeliveryEvent]:
+    """Bring a library to PCs, ring by ring; the last event is DeliveryEnded.
+
+    `done` says of PCs that were tried before what came of it: they are not tried again, and count all the same.
+    """
+    before = dict(done or {})
     delivered = failed = 0
     for number, ring in enumerate(rings_of(devices, digest), 1):
         yield RingStarted(number, delivered + failed + len(ring), len(devices))
         problems = 0
-        async for done in _ring(ring, deliver):
-            yield done
-            problems += bool(done.problem)
+        for device in ring:
+            if device in before:
+                yield Delivered(device, before[device])
+                problems += bool(before[device])
+        async for event in _ring([device for device in ring if device not in before], deliver):
+            yield event
+            problems += bool(event.problem)
         delivered, failed = delivered + len(ring) - problems, failed + problems
         if problems > TOLERATED * len(ring):
             stopped = f"{problems} of {len(ring)} PCs of ring {number} failed; find out why, then deliver again."

@@ -35,7 +35,11 @@ class StageLoadFailed(FleetError):
 
 
 class DeliveryFailed(FleetError):
-    """A PC did not get the files of a library."""
+    """A PC did not get the files of a library; `left`: because it is not there (any more), and may come back."""
+
+    def __init__(self, message: str, *, left: bool = False) -> None:
+        super().__init__(message)
+        self.left = left
 
 
 class LibraryNotServed(FleetError):

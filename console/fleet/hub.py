@@ -200,7 +200,7 @@ class Hub:
         """Let a PC fetch layers into its store. Raises DeliveryFailed."""
         session = self._sessions.find(device_id)
         if session is None or session.data is None:
-            raise DeliveryFailed(f"{device_id} is not connected; switch it on and deliver again.")
+            raise DeliveryFailed(f"{device_id} is not connected; switch it on and deliver again.", left=True)
         done = session.begin_delivery(layers)
         self._sessions.say(session, FetchLayers(layers, self._sign(layers.library_digest)))
         try:
@@ -209,7 +209,7 @@ class Hub:
         except TimeoutError:
             problem = "it did not have everything in time."
         if problem:
-            raise DeliveryFailed(f"{session.name}: {problem}")
+            raise DeliveryFailed(f"{session.name}: {problem}", left=session.lost)
 
     def keep(self, device_id: str, ranges: Sequence[LayerRange]) -> None:
         """Tell a PC which layers live plans count on being in its store."""

@@ -41,8 +41,8 @@ class ApprovalRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
             return f"its address {source or 'is unknown and'} lies in none of the invite's networks"
         if self.names and not any(fnmatch.fnmatchcase(name.lower(), pattern.lower()) for pattern in self.names):
             return "its name fits none of the invite's patterns"
-        if self.keyring and key_protection != "keyring":
-            return "its key is not protected by a keyring"
+        if self.keyring and key_protection == "file":
+            return "its key is protected neither by a keyring nor by a service's credential"
         return ""
 
 

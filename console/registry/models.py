@@ -236,6 +236,24 @@ class PolicyRow(Base):
     updated_s: Mapped[float]
 
 
+class DeliveryRow(Base):
+    """A delivery of a model's layers to PCs; `done` names those that were tried, with the problem (empty: none)."""
+
+    __tablename__ = "deliveries"
+
+    delivery_id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    console_id: Mapped[str] = mapped_column(String(32), index=True)
+    model_id: Mapped[str] = mapped_column(String(400))
+    library_digest: Mapped[str] = mapped_column(String(64))
+    first: Mapped[int]
+    last: Mapped[int]
+    devices: Mapped[list[str]]
+    done: Mapped[dict[str, Any]]
+    begun_s: Mapped[float]
+    ended_s: Mapped[float | None]
+    stopped: Mapped[str] = mapped_column(Text)
+
+
 class AuditRow(Base):
     """One change: who, what, to what, from where. Never prompt text, never a secret."""
 

@@ -14,7 +14,7 @@ DeviceState = Literal["pending", "active", "suspended", "expired", "evicted", "b
 Approval = Literal["auto", "manual"]
 Scope = Literal["chat", "view", "operate", "audit", "admin"]
 Role = Literal["owner", "operator", "auditor", "user"]
-KeyProtection = Literal["keyring", "file"]
+KeyProtection = Literal["credential", "keyring", "file"]
 
 ROLE_SCOPES: dict[Role, frozenset[Scope]] = {
     "owner": frozenset({"chat", "view", "operate", "audit", "admin"}),
@@ -180,6 +180,21 @@ class PolicyRecord(msgspec.Struct, frozen=True):
     wishes: Wishes
     revision: int
     updated_s: float
+
+
+class DeliveryRecord(msgspec.Struct, frozen=True):
+    """Layers `first <= i < last` for these PCs. `done` names those that were tried, with the problem (empty: none)."""
+
+    delivery_id: str
+    model_id: str
+    library_digest: str
+    first: int
+    last: int
+    devices: list[str]
+    done: dict[str, str]
+    begun_s: float
+    ended_s: float | None = None
+    stopped: str = ""
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

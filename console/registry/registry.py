@@ -17,6 +17,7 @@ from typing import Self
 from console.registry.audit import Audit
 from console.registry.consoles import Consoles
 from console.registry.database import Database
+from console.registry.deliveries import Deliveries
 from console.registry.device_keys import DeviceKeys
 from console.registry.devices import Devices
 from console.registry.invites import Invites
@@ -48,6 +49,7 @@ class Registry:
         self.sessions = Sessions(database, self.users, now)
         self.libraries = Libraries(database, now)
         self.deployments = Deployments(database, now)
+        self.deliveries = Deliveries(database, now)
         self.consoles = Consoles(database, now)
         self.policies = Policies(database, now)
 

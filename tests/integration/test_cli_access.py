@@ -15,6 +15,7 @@ import pytest
 from console.cli import main
 from console.client import AdminClient
 from console.errors import ServiceRefused, ServiceUnreachable
+from console.registry.registry import Registry
 from console.service import ConsoleService, ServiceSettings
 from tests.support.libraries import make_library
 
@@ -111,3 +112,18 @@ async def test_a_delivery_says_what_is_wrong_before_it_begins(tmp_path: Path, ru
         assert "No PC is connected" in await run("deliver small", fails=1)
         assert "has layers 0 to 3" in await run("deliver small --last 9", fails=1)
         assert "no layer library" in await run("deliver other", fails=1)
+
+
+async def test_a_delivery_that_a_stopped_console_left_goes_on_and_can_be_ended(tmp_path: Path, run: Run) -> None:
+    _, digest = make_library(tmp_path / "library")
+    with Registry.open(tmp_path / "console" / "registry.sqlite") as registry:
+        registry.libraries.add(digest, "small", str(tmp_path / "library"))
+        registry.deliveries.begin("small", digest, (0, 4), ["d" * 32, "e" * 32])
+    async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)):
+        (running,) = (await run("deliver"))["deliveries"]
+        assert (running["model"], running["total"], running["delivered"]) == ("small", 2, 0)
+        await run("deliver small --stop")
+        assert (await run("deliver"))["deliveries"] == []
+        assert "not being delivered" in await run("deliver small --stop", fails=1)
+    with Registry.open(tmp_path / "console" / "registry.sqlite") as registry:
+        assert registry.deliveries.unfinished() == []

@@ -13,6 +13,7 @@ from console.api.admin import types as wire
 from console.api.admin.guard import AdminRoute, JsonLines, guarded
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
+from console.deliveries import DeliveryJobs
 from console.deploy import Deployments
 from console.libraries import LibraryShelf
 from console.registry.audit import Actor
@@ -34,11 +35,13 @@ class AdminRoutes:
         *,
         shelf: LibraryShelf,
         deployments: Deployments,
+        deliveries: DeliveryJobs,
         overview: Overview,
         gate: Gate,
     ) -> None:
         self._shelf = shelf
         self._deployments = deployments
+        self._deliveries = deliveries
         self._overview = overview
         self._gate = gate
 
@@ -50,7 +53,9 @@ class AdminRoutes:
             ("POST", "/libraries", "operate", self.add_library),
             ("GET", "/deployments", "view", self.list_deployments),
             ("POST", "/deployments", "operate", self.deploy),
+            ("GET", "/deliveries", "view", self.list_deliveries),
             ("POST", "/deliveries", "operate", self.deliver),
+            ("DELETE", "/deliveries/{model:path}", "operate", self.stop_delivery),
             ("DELETE", "/deployments/{model:path}", "operate", self.undeploy),
         ]
         return guarded(self._gate, table)
@@ -77,7 +82,14 @@ class AdminRoutes:
 
     async def deliver(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.DeliveryRequest)
-        return JsonLines(self._deployments.deliver(asked, actor))
+        return JsonLines(self._deliveries.begin(asked, actor))
+
+    async def list_deliveries(self, request: Request, actor: Actor) -> Response:
+        return json_response(wire.Deliveries(self._deliveries.views()))
+
+    async def stop_delivery(self, request: Request, actor: Actor) -> Response:
+        await self._deliveries.stop(request.path_params["model"], actor)
+        return json_response(wire.Done())
 
     async def undeploy(self, request: Request, actor: Actor) -> Response:
         await self._deployments.undeploy(request.path_params["model"], actor)

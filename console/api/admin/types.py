@@ -190,6 +190,24 @@ class DeliveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: list[str] = []
 
 
+class DeliveryView(msgspec.Struct, frozen=True):
+    """A delivery under way: layers `first <= i < last`; of `total` PCs so many have them, and so many failed."""
+
+    model: str
+    first: int
+    last: int
+    total: int
+    delivered: int
+    failed: int
+    begun_s: float
+
+
+class Deliveries(msgspec.Struct, frozen=True):
+    """All deliveries under way."""
+
+    deliveries: list[DeliveryView]
+
+
 class PlannedStage(msgspec.Struct, frozen=True):
     """Layers `first <= i < last` on a PC."""
 

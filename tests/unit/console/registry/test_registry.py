@@ -323,6 +323,26 @@ def test_libraries_and_deployments_are_kept(registry: Registry, clock: Clock) ->
     assert registry.libraries.find("d1") is None
 
 
+def test_a_delivery_is_unfinished_until_it_ends(registry: Registry, clock: Clock) -> None:
+    first = registry.deliveries.begin("m", "d" * 64, (0, 4), ["a", "b"], ADMIN)
+    clock.now_s += 1
+    second = registry.deliveries.begin("n", "e" * 64, (1, 2), ["c"])
+    registry.deliveries.note(first.delivery_id, "a", "")
+    registry.deliveries.note(first.delivery_id, "b", "b: the disk is full.")
+    (known, other) = registry.deliveries.unfinished()
+    assert (known.done, known.devices, other) == ({"a": "", "b": "b: the disk is full."}, ["a", "b"], second)
+    registry.deliveries.console_id = "another"
+    assert registry.deliveries.unfinished() == []
+    registry.deliveries.console_id = ""
+    ended = registry.deliveries.end(first.delivery_id, "1 of 2 PCs failed.")
+    assert ended.stopped == "1 of 2 PCs failed."
+    assert registry.deliveries.unfinished() == [second]
+    assert registry.audit.list()[0].detail["failed"] == 1
+    for change in (lambda: registry.deliveries.end("x"), lambda: registry.deliveries.note("x", "a", "")):
+        with pytest.raises(NotFound):
+            change()
+
+
 def test_a_change_that_fails_leaves_no_audit_entry(registry: Registry) -> None:
     device = make_device(registry)
     before = registry.audit.list()

@@ -1,0 +1,234 @@
+"""Deliveries that go on: without anybody watching, after a restart, and through the absences of PCs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agent.link.messages import LayerRange
+from console.api.admin.types import DeliveryRequest
+from console.deliveries import DeliveryJobs
+from console.errors import DeployRefused
+from console.fleet.delivery import Delivered, DeliveryEnded, DeliveryEvent, RingStarted
+from console.fleet.errors import DeliveryFailed
+from console.fleet.events import AgentJoined, AgentView
+from console.fleet.hub import Hub
+from console.libraries import LibraryShelf, LoadedLibrary
+from console.registry.audit import Actor
+from console.registry.registry import Registry
+from tests.support.fleet import make_hello
+from tests.support.libraries import make_library
+
+ADMIN = Actor("key:a", "10.0.0.9")
+PCS = ["ann", "bob", "cid"]
+
+
+class FakeHub:
+    """Delivers at once, unless a PC is `held`, is away, or has a `problem`."""
+
+    def __init__(self, *connected: str) -> None:
+        self.connected = list(connected)
+        self.asked: list[str] = []
+        self.held: dict[str, asyncio.Event] = {}
+        self.problems: dict[str, DeliveryFailed] = {}
+
+    def agents(self) -> list[AgentView]:
+        return [view(device) for device in self.connected]
+
+    async def deliver(self, device_id: str, layers: LayerRange) -> None:
+        self.asked.append(device_id)
+        if device_id in self.held:
+            await self.held[device_id].wait()
+        if device_id in self.problems:
+            raise self.problems.pop(device_id)
+
+
+class OneLibrary:
+    def __init__(self, folder: Path) -> None:
+        manifest, digest = make_library(folder)
+        self.library = LoadedLibrary(digest, folder, manifest)
+
+    def of_model(self, model_id: str) -> LoadedLibrary:
+        if model_id != "small":
+            raise DeployRefused(f"There is no library of {model_id}.")
+        return self.library
+
+
+def view(device_id: str) -> AgentView:
+    return AgentView(device_id, device_id, make_hello(), None, 0.0)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    with Registry.open(tmp_path / "registry.sqlite3") as opened:
+        yield opened
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> OneLibrary:
+    return OneLibrary(tmp_path / "library")
+
+
+@pytest.fixture
+async def make_jobs(registry: Registry, shelf: OneLibrary) -> AsyncIterator[Callable[..., DeliveryJobs]]:
+    made: list[DeliveryJobs] = []
+
+    def make(hub: FakeHub, **options: Any) -> DeliveryJobs:
+        jobs = DeliveryJobs(registry, cast("Hub", hub), cast("LibraryShelf", shelf), **options)
+        made.append(jobs)
+        return jobs
+
+    yield make
+    for jobs in made:
+        await jobs.close()
+
+
+async def all_of(events: AsyncIterator[DeliveryEvent]) -> list[DeliveryEvent]:
+    async with asyncio.timeout(10):
+        return [event async for event in events]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def asked(**fields: Any) -> DeliveryRequest:
+    return DeliveryRequest("small", **fields)
+
+
+async def test_a_delivery_goes_on_when_nobody_reads_its_events(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs]
+) -> None:
+    hub = FakeHub(*PCS)
+    jobs = make_jobs(hub)
+    jobs.begin(asked(), ADMIN)
+    await until(lambda: not registry.deliveries.unfinished())
+    assert sorted(hub.asked) == PCS
+    assert jobs.views() == []
+    actions = [(entry.action, entry.actor) for entry in registry.audit.list()]
+    assert actions[:2] == [("library.delivered", "console"), ("library.deliver", "key:a")]
+
+
+async def test_whoever_asks_again_follows_the_delivery_from_its_beginning(
+    make_jobs: Callable[..., DeliveryJobs],
+) -> None:
+    hub = FakeHub(*PCS)
+    hub.held = {device: asyncio.Event() for device in PCS}
+    jobs = make_jobs(hub)
+    first = asyncio.create_task(all_of(jobs.begin(asked(), ADMIN)))
+    await until(lambda: len(hub.asked) == 1)
+    second = asyncio.create_task(all_of(jobs.begin(asked(devices=[]), ADMIN)))
+    (running,) = jobs.views()
+    assert (running.model, running.first, running.last, running.total, running.delivered) == ("small", 0, 4, 3, 0)
+    with pytest.raises(DeployRefused, match="--stop"):
+        jobs.begin(asked(first=1), ADMIN)
+    for held in hub.held.values():
+        held.set()
+    assert await first == await second
+    assert (await first)[-1] == DeliveryEnded(3, 0)
+    assert len(hub.asked) == 3
+
+
+async def test_after_a_restart_it_goes_on_with_those_who_have_nothing_yet(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs]
+) -> None:
+    hub = FakeHub(*PCS)
+    jobs = make_jobs(hub)
+    first: list[str] = []
+
+    async def hold_the_second(device_id: str, layers: LayerRange) -> None:
+        first.append(device_id)
+        if len(first) > 1:
+            await asyncio.Event().wait()
+
+    hub.deliver = hold_the_second  # type: ignore[method-assign]  # the fake's own
+    following = asyncio.create_task(all_of(jobs.begin(asked(), ADMIN)))
+    await until(lambda: len(first) > 1)
+    await jobs.close()
+    ended = (await following)[-1]
+    assert isinstance(ended, DeliveryEnded)
+    assert "goes on when it is started again" in ended.stopped
+
+    (record,) = registry.deliveries.unfinished()
+    assert record.done == {first[0]: ""}
+    after = FakeHub(*PCS)
+    again = make_jobs(after)
+    again.restore()
+    events = await all_of(again.begin(asked(), ADMIN))
+    assert events[:2] == [RingStarted(1, 1, 3), Delivered(first[0])]
+    assert events[-1] == DeliveryEnded(3, 0)
+    assert sorted(after.asked) == sorted(set(PCS) - {first[0]})
+    assert registry.deliveries.unfinished() == []
+
+
+async def test_a_pc_that_is_away_or_leaves_is_waited_for(make_jobs: Callable[..., DeliveryJobs]) -> None:
+    hub = FakeHub("ann")
+    hub.problems["ann"] = DeliveryFailed("ann: it left: its control link dropped.", left=True)
+    jobs = make_jobs(hub)
+    assert (await all_of(jobs.begin(asked(), ADMIN)))[-1] == DeliveryEnded(1, 0)
+    assert hub.asked == ["ann", "ann"]
+
+    hub.problems["ann"] = DeliveryFailed("ann: it left.", left=True)
+    hub.held["ann"] = asyncio.Event()
+    following = asyncio.create_task(all_of(jobs.begin(asked(), ADMIN)))
+    await until(lambda: len(hub.asked) == 3)
+    hub.connected.clear()
+    hub.held.pop("ann").set()
+    await until(lambda: "ann" in jobs._joined)
+    hub.connected.append("ann")
+    jobs.on_fleet_event(AgentJoined(view("bob")))
+    jobs.on_fleet_event(AgentJoined(view("ann")))
+    assert (await following)[-1] == DeliveryEnded(1, 0)
+
+
+async def test_a_pc_that_stays_away_or_cannot_take_it_fails(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs]
+) -> None:
+    hub = FakeHub("ann")
+    hub.problems["ann"] = DeliveryFailed("ann: the disk is full.")
+    jobs = make_jobs(hub, absent_s=0.01)
+    events = await all_of(jobs.begin(asked(), ADMIN))
+    assert Delivered("ann", "ann: the disk is full.") in events
+    hub.held["ann"] = asyncio.Event()
+    hub.problems["ann"] = DeliveryFailed("ann: it left.", left=True)
+    following = asyncio.create_task(all_of(jobs.begin(asked(), ADMIN)))
+    await until(lambda: len(hub.asked) == 2)
+    hub.connected.clear()
+    hub.held.pop("ann").set()
+    assert any("not connected" in event.problem for event in await following if isinstance(event, Delivered))
+    assert registry.deliveries.unfinished() == []
+
+
+async def test_a_delivery_is_ended_by_an_administrator(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs]
+) -> None:
+    hub = FakeHub(*PCS)
+    hub.held = {device: asyncio.Event() for device in PCS}
+    jobs = make_jobs(hub)
+    following = asyncio.create_task(all_of(jobs.begin(asked(), ADMIN)))
+    await until(lambda: len(hub.asked) == 1)
+    await jobs.stop("small", ADMIN)
+    assert (await following)[-1] == DeliveryEnded(0, 0, "It was ended by an administrator.")
+    assert registry.deliveries.unfinished() == []
+    assert registry.audit.list()[0].actor == "key:a"
+    with pytest.raises(DeployRefused, match="not being delivered"):
+        await jobs.stop("small", ADMIN)
+
+
+async def test_a_fault_ends_the_telling_and_is_tried_again_at_the_next_start(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs], expected_logs: Any
+) -> None:
+    expected_logs("console.deliveries", "failed unexpectedly")
+    hub = FakeHub("ann")
+    hub.problems["ann"] = cast("DeliveryFailed", RuntimeError("a fault"))
+    jobs = make_jobs(hub)
+    ended = (await all_of(jobs.begin(asked(), ADMIN)))[-1]
+    assert isinstance(ended, DeliveryEnded)
+    assert "its log says why" in ended.stopped
+    assert len(registry.deliveries.unfinished()) == 1
