@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import msgspec
 import psutil
@@ -23,9 +22,6 @@ from agent.link.messages import PROTOCOL, Device, Hello
 from agent.stage.types import EngineName
 from agent.volunteer.device_memory import read_device_memory
 from agent.volunteer.memory import DeviceMemory
-
-if TYPE_CHECKING:
-    import openvino
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +35,6 @@ class FoundDevice(msgspec.Struct, frozen=True):
     full_name: str
     engines: list[EngineName]
     memory: DeviceMemory
-    driver: str = ""
 
 
 def memory_free_bytes() -> int:
@@ -91,15 +86,13 @@ def find_devices() -> list[FoundDevice]:
             # A driver that was just updated or reset can be listed and still refuse every question.
             log.info("Device %s is not used: it does not answer (%s).", name, _first_line(error))
             continue
-        found.append(
-            FoundDevice(name, full_name, engines, read_device_memory(core, name), _driver(core, name))
-        )
+        found.append(FoundDevice(name, full_name, engines, read_device_memory(core, name)))
     return found
 
 
 def offered(devices: Iterable[FoundDevice], offer_bytes: Callable[[str], int]) -> list[Device]:
     """Say of each device what the console is told; `offer_bytes` is what it may plan with there."""
-    return [Device(one.name, one.full_name, offer_bytes(one.name), one.engines, one.driver) for one in devices]
+    return [Device(one.name, one.full_name, offer_bytes(one.name), one.engines, one.memory.driver) for one in devices]
 
 
 def introduce(
@@ -124,18 +117,6 @@ def introduce(
         held_sha256=held_sha256,
         takes_policy=True,
     )
-
-
-def _driver(core: openvino.Core, name: str) -> str:
-    """Return the version of a device's driver; empty for a CPU, which has none, and for one that does not tell."""
-    kind = name.partition(".")[0]
-    if kind not in {"GPU", "NPU"}:
-        return ""
-    try:
-        return str(core.get_property(name, f"{kind}_DRIVER_VERSION"))
-    except RuntimeError as error:
-        log.info("Device %s does not tell its driver's version (%s).", name, _first_line(error))
-        return ""
 
 
 def _first_line(error: Exception) -> str:

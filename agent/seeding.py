@@ -21,7 +21,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
-from agent.link.bulk import Holder, serve_files
+from agent.link.bulk import PC_SAYS, Holder, serve_files
 from agent.link.closing import CloseCode, close_reason
 from agent.link.errors import IdentityError, TicketRefused
 from agent.link.fetch import Fetcher
@@ -177,7 +177,13 @@ class Seeding:
             return
         self._readers += 1
         try:
-            await serve_files(link, self._store.find, before_sending=self._wait)
+            await serve_files(
+                link,
+                self._store.find,
+                before_sending=self._wait,
+                chunk_bytes=self._pace.chunk_bytes,
+                says=PC_SAYS,
+            )
         except FrameError as error:
             log.warning("Closed a bulk link of another PC: %s", error)
             await link.close(CloseCode.BAD_FRAME, close_reason("bad_frame", str(error)))

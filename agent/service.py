@@ -84,7 +84,8 @@ class AgentService:
         self._store = Store(folder, int(settings.store_gb * 1e9))
         self._memory = MemoryBook(folder, lambda: volunteer.policy, limit_bytes=settings.memory_mb << 20)
         self._dialler = self._membership.dialler
-        self._fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH), pace=_pace(settings))
+        self._pace = _pace(settings)
+        self._fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH), pace=self._pace)
         self._loader = StageLoader(
             self._store,
             self._fetcher,
@@ -228,9 +229,8 @@ class AgentService:
             self._session = None
 
     def _seeding(self, session: Session) -> Seeding:
-        pace = _pace(self._settings)
         return Seeding(
-            self._setup, session.welcome, session.host, self._store, self._fetcher, say=session.say, pace=pace
+            self._setup, session.welcome, session.host, self._store, self._fetcher, say=session.say, pace=self._pace
         )
 
     async def _keep_up(self, session: Session) -> None:

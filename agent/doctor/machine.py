@@ -66,7 +66,7 @@ def check_devices() -> list[Finding]:
     for name in core.available_devices:
         if name in usable:
             device = usable[name]
-            driver = f", driver {device.driver}" if device.driver else ""
+            driver = f", driver {device.memory.driver}" if device.memory.driver else ""
             found.append(fine("device", f"{name}: {device.full_name}{driver}; {', '.join(device.engines)}"))
             continue
         try:

@@ -17,6 +17,7 @@ from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosedOK
 
 from agent.link.frames import LAST_CHUNK, Fetch, Frame, FrameMalformed, FrameType, decode, encode
+from agent.link.parsing import UNREADABLE
 from agent.link.sockets import CHUNK_BYTES
 from agent.stage.types import Nack
 
@@ -57,6 +58,26 @@ class Holders(msgspec.Struct, frozen=True, array_like=True):
     holders: list[Holder]
 
 
+class Wording(msgspec.Struct, frozen=True):
+    """What a reader is told when a file cannot be served: it says who serves, and what to do there."""
+
+    unknown: str
+    unreadable: str
+    damaged: str
+
+
+CONSOLE_SAYS = Wording(
+    "The console does not serve this file; deploy its library again.",
+    "The console cannot read the file; look at its log.",
+    "The file is damaged on the console; export its library again.",
+)
+PC_SAYS = Wording(
+    "That PC does not hold the file any more; it comes from elsewhere.",
+    "That PC cannot read the file; look at its agent's log.",
+    "The file is damaged on that PC; `fallow-agent doctor` there finds and deletes it.",
+)
+
+
 class CannotServe(Exception):
     """A request is answered with a NACK."""
 
@@ -75,8 +96,13 @@ async def serve_files(
     *,
     on_other: OnOther = lambda frame: None,
     before_sending: BeforeSending = _at_once,
+    chunk_bytes: int = CHUNK_BYTES,
+    says: Wording = CONSOLE_SAYS,
 ) -> None:
-    """Answer one reader's requests until its link closes. Raises FrameError for what does not belong here."""
+    """Answer one reader's requests until its link closes. Raises FrameError for what does not belong here.
+
+    `chunk_bytes` bounds what is sent at once: less than the usual where `before_sending` waits long for each.
+    """
     try:
         while True:
             frame = decode(await link.recv(decode=False))
@@ -87,7 +113,7 @@ async def serve_files(
                 await link.send(encode(answer))
                 continue
             try:
-                async for size, chunk in _chunks(frame, find):
+                async for size, chunk in _chunks(frame, find, min(chunk_bytes, CHUNK_BYTES), says):
                     await before_sending(size)
                     await link.send(chunk)
             except CannotServe as error:
@@ -98,19 +124,20 @@ async def serve_files(
         pass
 
 
-async def _chunks(request: Frame, find: Find) -> AsyncIterator[tuple[int, bytes]]:
+async def _chunks(request: Frame, find: Find, chunk_bytes: int, says: Wording) -> AsyncIterator[tuple[int, bytes]]:
     """Read and encode in a thread, one chunk ahead of nobody: the link's back-pressure paces the disk."""
     fetch = _parse(request)
     found = find(fetch.sha256)
     if found is None:
-        raise CannotServe("unknown", "The console does not serve this file; deploy its library again.")
+        raise CannotServe("unknown", says.unknown)
     path, size = found
     if not 0 <= fetch.offset <= size or fetch.length < 0:
         raise CannotServe("range", f"The file has {size} bytes, not {fetch.length} from {fetch.offset}.")
     offset, end = fetch.offset, min(size, fetch.offset + fetch.length)
     while True:
-        length = min(CHUNK_BYTES, end - offset)
-        yield length, await asyncio.to_thread(_read_chunk, request, path, offset, length, offset + length == end)
+        length = min(chunk_bytes, end - offset)
+        is_last = offset + length == end
+        yield length, await asyncio.to_thread(_chunk, request, path, offset, length, is_last=is_last, says=says)
         offset += length
         if offset == end:
             return
@@ -119,25 +146,28 @@ async def _chunks(request: Frame, find: Find) -> AsyncIterator[tuple[int, bytes]
 def _parse(request: Frame) -> Fetch:
     try:
         return msgspec.msgpack.decode(request.table, type=Fetch)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CannotServe("bad_request", f"The request cannot be read ({error}); update the agent.") from None
 
 
-def _read_chunk(request: Frame, path: Path, offset: int, length: int, is_last: bool) -> bytes:
+def _read(path: Path, offset: int, length: int, says: Wording) -> bytes:
     try:
         with path.open("rb") as file:
             file.seek(offset)
             data = file.read(length)
     except OSError as error:
         log.warning("Cannot read %s: %s", path, error)
-        raise CannotServe("unreadable", "The console cannot read the file; look at its log.") from error
+        raise CannotServe("unreadable", says.unreadable) from error
     if len(data) != length:
         log.warning("%s is shorter than its manifest says.", path)
-        raise CannotServe("damaged", "The file is damaged on the console; export its library again.")
+        raise CannotServe("damaged", says.damaged)
+    return data
+
+
+def _chunk(request: Frame, path: Path, offset: int, length: int, *, is_last: bool, says: Wording) -> bytes:
     import numpy as np
 
-    tensor = np.frombuffer(data, np.uint8)
-    flags = LAST_CHUNK if is_last else 0
+    tensor, flags = np.frombuffer(_read(path, offset, length, says), np.uint8), LAST_CHUNK if is_last else 0
     return encode(answer_to(request, FrameType.CHUNK, offset=offset, tensor=tensor, flags=flags))
 
 

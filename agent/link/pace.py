@@ -1,8 +1,14 @@
-"""How fast model files may travel to and from this PC, and when. Pure: times come in as numbers."""
+"""How fast model files may travel to and from this PC, and when. Pure: times come in as numbers.
+
+A PC has one of these for all of its fetches and all it serves, so the limit is that of its network link, both ways
+and whoever is at the other end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+_LEAST_CHUNK_BYTES, _MOST_CHUNK_BYTES = 16 << 10, 1 << 20
 
 
 class Pace:
@@ -24,6 +30,11 @@ class Pace:
             return 0.0
         self._free_at_s = max(self._free_at_s, now_s) + size_bytes / self._bytes_per_s
         return self._free_at_s - now_s
+
+    @property
+    def chunk_bytes(self) -> int:
+        """What to send at once so that nobody waits much longer than a second per party for a sign of life."""
+        return max(_LEAST_CHUNK_BYTES, int(self._bytes_per_s)) if self._bytes_per_s else _MOST_CHUNK_BYTES
 
     def _applies(self) -> bool:
         (first, last), hour = self._hours, self._hour()

@@ -19,7 +19,8 @@ from agent.link.closing import FrameRefused, LinkCut, NotApproved
 from agent.link.fetch import CONSOLE, Fetcher
 from agent.link.frames import Fetch, Frame, FrameType, decode, encode
 from agent.link.messages import BULK_PATH
-from agent.link.store import Store, StoreFull
+from agent.link.store import Store
+from agent.link.store_errors import StoreFull
 from agent.link.transfer import FetchCut, FetchDamaged, NotServed
 from agent.stage.types import Nack
 from console.fleet.distribution import Distribution

@@ -15,18 +15,22 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidMessage
 from websockets.protocol import State
 
+from agent.doctor.findings import Finding
+from agent.doctor.peers import check_peers
 from agent.link.bulk import Holder
 from agent.link.closing import CloseCode
 from agent.link.frames import Fetch, Frame, FrameType, decode, encode
 from agent.link.identity import DeviceId, Identity, client_context, device_hostname
 from agent.link.keystore import Keystore
 from agent.link.messages import BULK_PATH, FetchLayers, Holding, LayerRange
+from agent.link.pace import Pace
 from agent.link.sockets import client_settings
-from agent.link.store import Store, StoreFull
+from agent.link.store import Store
+from agent.link.store_errors import StoreFull
 from agent.link.tickets import FileTicket, seal
 from agent.seeding import DirectSetup, PeerDialler
 from agent.settings import AgentSettings
-from agent.stage.types import PipelineId
+from agent.stage.types import Nack, PipelineId
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.registry.authority import Authority
 from shard_export.library.manifest import Manifest
@@ -99,6 +103,35 @@ async def test_a_second_agent_gets_its_files_from_the_first_and_a_third_from_bot
             assert holds_exactly(fleet, cid, manifest)
 
 
+async def test_the_doctor_dials_the_pcs_that_hold_the_same_files(
+    fleet: Fleet, library: tuple[Manifest, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, digest = library
+    async with running_agent(fleet, "ann", OPEN) as ann, running_agent(fleet, "bob", OPEN) as bob:
+        setup, dialler = bob.service._setup, bob.service._dialler
+
+        async def examined() -> list[Finding]:
+            held = ann.service._store.held()
+            return await check_peers(lambda: dialler.dial(BULK_PATH), PeerDialler(setup), held)
+
+        (finding,) = await examined()
+        assert (finding.verdict, "no model files" in finding.said) == ("unknown", True)
+        await load_all(fleet, ann, digest)
+        await until(is_known(fleet, ann, manifest))
+        (finding,) = await examined()
+        assert finding.verdict == "ok"
+        assert ann.device_id[:8] in finding.said
+        fleet.hub._peers._peers[ann.device_id].addresses = ["127.0.0.1:1"]
+        (finding,) = await examined()
+        assert (finding.verdict, "8470" in finding.advice) == ("problem", True)
+        fleet.hub._peers.left(ann.device_id)
+        (finding,) = await examined()
+        assert "names no other PC" in finding.said
+        monkeypatch.setattr("agent.link.locating.LOCATE_WAIT_S", 0.0)
+        (finding,) = await examined()
+        assert "does not name other PCs" in finding.said
+
+
 async def test_files_no_pc_holds_come_from_the_console_meanwhile(fleet: Fleet, library: tuple[Manifest, str]) -> None:
     manifest, digest = library
     async with running_agent(fleet, "ann", OPEN) as ann, running_agent(fleet, "bob", OPEN) as bob:
@@ -145,6 +178,30 @@ async def test_a_pc_that_leaves_in_the_middle_is_made_up_for(fleet: Fleet, libra
         assert holds_exactly(fleet, bob, manifest)
         total = sum(unit.size_bytes for unit in manifest.units)
         assert sum(got(bob).values()) < total + 2 * UNIT_BYTES  # what had arrived was not sent again
+
+
+class CountedPace(Pace):
+    def __init__(self, settings: AgentSettings) -> None:
+        super().__init__(0, 0, 0, lambda: 0.0)
+        self.counted_bytes = 0
+
+    def wait_s(self, size_bytes: int, now_s: float) -> float:
+        self.counted_bytes += size_bytes
+        return 0.0
+
+
+async def test_what_a_pc_fetches_and_what_it_serves_share_one_limit(
+    fleet: Fleet, library: tuple[Manifest, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, digest = library
+    monkeypatch.setattr("agent.service._pace", CountedPace)
+    async with running_agent(fleet, "ann", OPEN) as ann, running_agent(fleet, "bob", OPEN) as bob:
+        await load_all(fleet, ann, digest)
+        await until(is_known(fleet, ann, manifest))
+        await load_all(fleet, bob, digest)
+        pace = ann.service._pace
+        assert isinstance(pace, CountedPace)
+        assert pace.counted_bytes == sum(got(ann).values()) + got(bob)[ann.device_id]
 
 
 async def test_pcs_keep_to_themselves_unless_both_sides_allow_more(
@@ -285,7 +342,10 @@ async def test_a_ticket_opens_the_store_and_nothing_else(fleet: Fleet, library: 
                 (digest, FrameType.CHUNK),
             ):
                 await link.send(frame(FrameType.FETCH, msgspec.msgpack.encode(Fetch(name, 0, 1 << 20))))
-                assert decode(await link.recv(decode=False)).type is answer
+                answered = decode(await link.recv(decode=False))
+                assert answered.type is answer
+                if answered.type is FrameType.NACK:
+                    assert msgspec.msgpack.decode(answered.table, type=Nack).message.startswith("That PC")
 
 
 @pytest.mark.expected_logs("agent.seeding", "refused files|4400|Closed", required=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import psutil
 import pytest
 
 from agent.link.closing import CloseCode
@@ -257,6 +258,9 @@ async def test_a_child_links_itself_answers_there_and_ends_with_the_link(
         assert frame.type is FrameType.TOKENS
         assert len(msgspec.msgpack.decode(frame.table, type=StepTable).timings) == 1
         assert by_pipe.empty()
+        shown = psutil.Process(child.pid)
+        secret = agents[0].identity.passphrase.value
+        assert secret not in " ".join([*shown.cmdline(), *shown.environ().values()])
         uplink = fleet.hub._sessions.uplink(agents[0].device_id, 7)
         assert uplink is not None
         uplink.close()

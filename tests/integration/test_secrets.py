@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import base64
+import json
 import logging
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,10 @@ import psutil
 import pytest
 
 from agent.cli import _parser as agent_parser
+from agent.link import invite as invites
+from agent.link.errors import IdentityUnreadable
+from agent.link.keys import create_key, load_key
+from agent.link.keystore import Keystore
 from console.cli import build_parser as console_parser
 from console.cli import main
 from console.data import admin_key_path
@@ -91,6 +100,48 @@ async def test_no_secret_is_anywhere_it_does_not_belong(tmp_path: Path, caplog: 
         assert secret not in repr([record.args for record in caplog.records])
     for secret in console.secrets:
         assert not [path for path, content in files.items() if secret.encode() in content]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to send to a console process")
+async def test_an_agent_shows_no_secret_to_anybody(tmp_path: Path) -> None:
+    data, invite_file = tmp_path / "agent", tmp_path / "invite"
+    async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)) as service:
+        admin = {"Authorization": f"Bearer {admin_key_path(tmp_path / 'console').read_text().strip()}"}
+        async with httpx2.AsyncClient(base_url=service.api_url, headers=admin) as http:
+            text = (await http.post("/admin/v1/invites", json={"auto_approve": True})).json()["text"]
+            invite_file.write_text(text)
+            command = [sys.executable, "-m", "agent", "run", "--data", str(data), "--invite-file", str(invite_file)]
+            agent = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+            try:
+                async with asyncio.timeout(60):
+                    while not service._hub.agents():
+                        await asyncio.sleep(0.05)
+                shown = psutil.Process(agent.pid)
+                said = " ".join([*shown.cmdline(), *shown.environ().values()])
+            finally:
+                agent.terminate()
+                out, log = await agent.communicate()
+            said += (await http.get("/admin/v1/audit/export")).text + (await http.get("/admin/v1/agents")).text
+    said += (out + log).decode() + (data / "state.json").read_text()
+    passphrases = [json.loads(path.read_bytes())["passphrase"] for path in data.rglob("*.passphrase.json")]
+    secret = invites.decode(text).token_secret
+    assert len(passphrases) == 1
+    for canary in (*passphrases, text.split(".")[1], secret.hex(), base64.b64encode(secret).decode(), "PRIVATE KEY-"):
+        assert canary not in said
+    assert not invite_file.exists()
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        assert secret not in path.read_bytes()
+        assert path.name.endswith(".passphrase.json") or passphrases[0].encode() not in path.read_bytes()
+
+
+def test_an_error_about_a_key_does_not_show_what_opens_it(tmp_path: Path) -> None:
+    made = create_key(tmp_path, Keystore.files_only("test"))
+    place = tmp_path / f"{made.stem}.passphrase.json"
+    place.write_bytes(place.read_bytes().replace(made.passphrase.value.encode(), KEY.encode()))
+    with pytest.raises(IdentityUnreadable) as refused:
+        load_key(tmp_path, made.stem, Keystore.files_only("test"))
+    assert KEY not in str(refused.value) + repr(made)
+    assert made.passphrase.value not in repr(made)
 
 
 def family() -> Iterator[psutil.Process]:

@@ -61,12 +61,14 @@ def test_gpus_tell_their_memory_and_one_that_does_not_is_used_all_the_same(core:
         "FULL_DEVICE_NAME": "A GPU",
         "SUPPORTED_PROPERTIES": {"GPU_DEVICE_TOTAL_MEM_SIZE": "RO"},
         "GPU_DEVICE_TOTAL_MEM_SIZE": 4 * GIB,
+        "GPU_DRIVER_VERSION": "26.31.1",
     }
     core.properties["GPU.1"] = {"FULL_DEVICE_NAME": "Another", "GPU_DEVICE_TOTAL_MEM_SIZE": RuntimeError("lost")}
     found = {device.name: device for device in find_devices()}
-    assert found["GPU.0"].memory == DeviceMemory("unified", 4 * GIB)
+    assert found["GPU.0"].memory == DeviceMemory("unified", 4 * GIB, driver="26.31.1")
     assert found["GPU.0"].engines == ["stateful", "paged"]
     assert found["GPU.1"].memory == DeviceMemory("unified")
+    assert [device.driver for device in offered(found.values(), lambda name: GIB)] == ["", "26.31.1", ""]
 
 
 def test_devices_that_do_not_answer_or_run_no_engine_are_left_out(core: type[FakeCore]) -> None:

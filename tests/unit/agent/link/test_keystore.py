@@ -12,6 +12,7 @@ from keyring.backends import fail, null
 from agent.link import keystore
 from agent.link.errors import IdentityMissing, IdentityUnreadable, KeyLocked
 from agent.link.keystore import Keystore, ensure_private_folder, system_keyring, write_private
+from agent.link.service_secret import CREDENTIAL, service_secret
 
 
 class FakeKeyring(KeyringBackend):
@@ -192,3 +193,57 @@ def test_widened_rights_are_narrowed(tmp_path: Path) -> None:
     ensure_private_folder(folder)
     write_private(folder / "a", b"1")
     assert (mode(folder), mode(folder / "a")) == (0o700, 0o600)
+
+
+@pytest.fixture
+def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder a service manager fills for a service."""
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(folder))
+    return folder
+
+
+def test_a_service_with_a_credential_needs_no_keyring_and_keeps_no_secret(tmp_path: Path, credentials: Path) -> None:
+    backend = FakeKeyring()
+    (credentials / CREDENTIAL).write_bytes(bytes(range(32)))
+    made = [make_keystore(backend).create(tmp_path / name) for name in ("a.json", "b.json")]
+    assert [one.protection for one in made] == ["credential"] * 2
+    assert made[0].value != made[1].value
+    assert len(made[0].value) == 44
+    assert backend.entries == {}
+    assert made[0].value not in (tmp_path / "a.json").read_text()
+    read = make_keystore(None).read(tmp_path / "a.json")
+    assert (read.value, read.protection) == (made[0].value, "credential")
+    make_keystore(None).forget(tmp_path / "a.json")
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_a_key_of_a_service_is_locked_outside_it(
+    tmp_path: Path, credentials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (credentials / CREDENTIAL).write_bytes(bytes(32))
+    make_keystore(None).create(tmp_path / "p.json")
+    (credentials / CREDENTIAL).unlink()
+    with pytest.raises(KeyLocked, match="start the service"):
+        make_keystore(None).read(tmp_path / "p.json")
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY")
+    with pytest.raises(KeyLocked, match="start the service"):
+        make_keystore(None).read(tmp_path / "p.json")
+
+
+@pytest.mark.parametrize("secret", [b"", b"short", bytes(5000)], ids=["empty", "short", "long"])
+def test_a_credential_that_protects_nothing_is_refused_and_not_gone_around(
+    tmp_path: Path, credentials: Path, secret: bytes
+) -> None:
+    (credentials / CREDENTIAL).write_bytes(secret)
+    with pytest.raises(KeyLocked, match="random bytes"):
+        make_keystore(FakeKeyring()).create(tmp_path / "p.json")
+    assert not (tmp_path / "p.json").exists()
+
+
+def test_a_service_without_our_credential_has_none(credentials: Path) -> None:
+    assert service_secret() is None
+    (credentials / CREDENTIAL).mkdir()
+    with pytest.raises(KeyLocked, match="unit file"):
+        service_secret()

@@ -23,3 +23,8 @@ def test_no_limit_is_no_waiting() -> None:
 )  # fmt: skip
 def test_the_limit_counts_in_its_hours(hours: tuple[int, int], hour: float, applies: bool) -> None:
     assert (Pace(1000, *hours, lambda: hour).wait_s(1000, 0.0) > 0) is applies
+
+
+@pytest.mark.parametrize(("rate", "chunk"), [(0, 1 << 20), (1000, 16 << 10), (125_000, 125_000)])
+def test_a_slow_link_is_given_small_pieces(rate: float, chunk: int) -> None:
+    assert Pace(rate, 0, 0, lambda: 12).chunk_bytes == chunk
