@@ -16,10 +16,10 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 
-from agent.tray.app import TrayProgram
 from agent.tray.consent import ConsentDialog
 from agent.tray.pages.doctor import DoctorPage
 from agent.tray.pages.settings import SettingsPage
+from agent.tray.program import TrayProgram
 from agent.tray.texts import load_texts
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from agent.tray import palettes
-from agent.tray.app import TrayProgram
 from agent.tray.bridge import Bridge
 from agent.tray.launch import Launch
+from agent.tray.program import TrayProgram
 from agent.tray.texts import Texts, load_texts
 from tests.support.fake_service import FakeService, fake_service
 

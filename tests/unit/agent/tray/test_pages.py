@@ -24,7 +24,6 @@ from PySide6.QtWidgets import (
 )
 
 from agent.control.protocol import ChangeSetting, PolicyValue, QueryHistory, RunDoctor
-from agent.tray.app import TrayProgram
 from agent.tray.consent import ConsentDialog
 from agent.tray.launch import Launch
 from agent.tray.pages.chart import Chart
@@ -33,6 +32,7 @@ from agent.tray.pages.editors import DurationBox, editor_for
 from agent.tray.pages.history import HistoryPage
 from agent.tray.pages.now import NowPage
 from agent.tray.pages.settings import SettingsPage
+from agent.tray.program import TrayProgram
 from agent.tray.texts import LANGUAGES, Texts
 from agent.tray.window import Window
 from tests.support.fake_service import (

@@ -1,4 +1,4 @@
-"""agent.tray.app: the program as a whole, with a real control server behind it."""
+"""agent.tray.program: the program as a whole, with a real control server behind it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from agent.control.protocol import (
     SwitchDevice,
 )
 from agent.tray import palettes
-from agent.tray.app import IN_SIGHT_MS, IN_TRAY_MS, TrayProgram, _choose_colours
+from agent.tray.app import choose_colours
 from agent.tray.consent import ConsentDialog
 from agent.tray.launch import Launch
+from agent.tray.program import IN_SIGHT_MS, IN_TRAY_MS, TrayProgram
 from tests.support.fake_service import (
     FakeService,
     fake_service,
@@ -277,7 +278,7 @@ def test_a_desktop_that_turns_dark_turns_the_open_window_dark(
     program: TrayProgram, qapp: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = program.open_window()
-    _choose_colours(qapp, "system")
+    choose_colours(qapp, "system")
 
     def ground() -> str:
         return str(window.grab().toImage().pixelColor(2, 2).name())
