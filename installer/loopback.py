@@ -43,6 +43,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     cores: Sequence[int] = ()
     memory_mb: int = 0
     volunteer: Literal["away", "always"] = "always"
+    module: str = ""
+    """What is run with the data folder instead of `agent run`."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -162,7 +164,9 @@ class LoopbackFleet:
         """Start (or start again) an enrolled agent."""
         settings = next(one for one in self._settings if one.name == name)
         command = ["agent", "run", "--data", str(self.agent_folder(name)), "--volunteer", settings.volunteer]
-        if settings.threads:
+        if settings.module:
+            command = [settings.module, str(self.agent_folder(name))]
+        elif settings.threads:
             command += ["--threads", str(settings.threads)]
         if settings.cores:
             command += ["--cores", ",".join(map(str, settings.cores))]

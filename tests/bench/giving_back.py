@@ -48,8 +48,8 @@ def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fallow-yield-") as name, x_server() as screen:
         os.environ.update(screen.environment, XDG_SESSION_TYPE="x11", XDG_RUNTIME_DIR=name)
         os.environ.pop("WAYLAND_DISPLAY", None)
-        with LoopbackFleet(Path(name), [AgentSettings(PC, 1)], say) as fleet, _resting(fleet, Path(name)) as agent:
-            fleet.wait_for_agents(1)
+        with LoopbackFleet(Path(name), [AgentSettings(PC, module="tests.bench.resting")], say) as fleet:
+            agent = psutil.Process(fleet.process(PC).pid)
             idle = {"available": _cost(agent)}
             fleet.admin.add_library(library)
             model = fleet.admin.libraries()[0].model_id
@@ -59,7 +59,7 @@ def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
             _command("pause", fleet.agent_folder(PC))
             time.sleep(2.0)
             idle["held"] = _cost(agent)
-            releases_s = [float(found) for found in _BACK.findall((Path(name) / "resting.log").read_text())]
+            releases_s = [float(found) for found in _BACK.findall((Path(name) / f"{PC}.log").read_text())]
     pauses_ms = [pause_ms for pause_ms, _ in measured]
     return {
         "yields": len(measured),
@@ -71,18 +71,6 @@ def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
         "releases": len(releases_s),
         "idle": idle,
     }
-
-
-@contextlib.contextmanager
-def _resting(fleet: LoopbackFleet, folder: Path) -> Iterator[psutil.Process]:
-    """Replace the fleet's agent by one that minds its owner."""
-    fleet.stop(PC)
-    command = [sys.executable, "-m", "tests.bench.resting", str(fleet.agent_folder(PC))]
-    with (folder / "resting.log").open("wb") as log, subprocess.Popen(command, stderr=log, cwd=ROOT) as process:
-        try:
-            yield psutil.Process(process.pid)
-        finally:
-            process.terminate()
 
 
 @contextlib.contextmanager
