@@ -44,6 +44,7 @@ from agent.stage.types import DirectSpec
 from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import allows_device
+from agent.volunteer.proof import missing, take_stock
 
 log = logging.getLogger(__name__)
 
@@ -138,9 +139,15 @@ class AgentService:
 
     async def give_back(self) -> str:
         """End every stage and wait until its process is gone; returns why its memory is not back, if so."""
-        if self._session is not None:
-            await self._session.give_back()
-        return ""
+        session = self._session
+        if session is None:
+            return ""
+        taken = [
+            await asyncio.to_thread(take_stock, pid, name, self._memory.device(name))
+            for pid, name in session.stages.children()
+        ]
+        await session.give_back()
+        return await asyncio.to_thread(missing, taken)
 
     @property
     def devices(self) -> list[Device]:

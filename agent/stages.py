@@ -105,6 +105,10 @@ class Stages:
             return "loading"
         return "ending" if self._unfinished else "none"
 
+    def children(self) -> list[tuple[int, str]]:
+        """List the process of each stage that is ready, and its device."""
+        return [(live.child.pid, live.request.device) for live in self._live.values()]
+
     def epochs(self) -> list[tuple[PipelineId, Epoch]]:
         """List what is loaded here."""
         return [(live.request.pipeline, live.request.epoch) for live in self._live.values()]

@@ -64,18 +64,18 @@ class MemoryBook:
 
     def budget(self, device: str = "CPU") -> Room:
         """Return what stages may take on a device now, beside those that are loaded."""
-        return self._room(self._device(device))
+        return self._room(self.device(device))
 
     def offer_bytes(self, device: str = "CPU") -> int:
         """Return what the console may plan with on a device."""
-        said = self._device(device)
+        said = self.device(device)
         with self._lock:
             ratios = self._corrections.ratios(device, said.driver)
         return plannable_bytes(self._room(said).size_bytes, ratios)
 
     def refusal(self, load: Load) -> str:
         """Say why a stage must not begin now, as the rest of a sentence; empty: it may."""
-        device = self._device(load.device)
+        device = self.device(load.device)
         with self._lock:
             ratio = self._corrections.ratio(load.library, load.device, device.driver)
         wanted = need(
@@ -95,7 +95,7 @@ class MemoryBook:
 
         Its cache counts in full: pages are taken as they are first written.
         """
-        device = self._device(load.device)
+        device = self.device(load.device)
         measured = device_use.stage_bytes_now(pid, device)
         with self._lock:
             expected = expected_bytes(load.weights_bytes, load.cache_bytes)
@@ -107,7 +107,8 @@ class MemoryBook:
             log.info("The stage takes %d MiB; %d MiB were expected.", measured >> 20, expected >> 20)
             self._write(data)
 
-    def _device(self, name: str) -> DeviceMemory:
+    def device(self, name: str) -> DeviceMemory:
+        """Return what a device says of itself; one nobody has told of is suspected of using main memory."""
         with self._lock:
             return self._devices.get(name, DeviceMemory(kind="main" if name == "CPU" else "unified"))
 
