@@ -38,7 +38,7 @@ from agent.settings import AgentSettings, AgentState
 from agent.stage.gate import Gate, Gates
 from agent.volunteer.clock import steady_s
 from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
-from agent.volunteer.keeping import PolicyKeeper
+from agent.volunteer.keeping import PolicyKeeper, forget_policy
 from agent.volunteer.policy import Policy
 from agent.volunteer.probes.base import SystemEvent
 from agent.volunteer.probes.board import ProbeBoard, Row
@@ -211,6 +211,7 @@ class Program:
 
     async def _wait_for_identity(self) -> None:
         log.info("This PC is in no fleet yet; enrol it: fallow-agent enrol")
+        self._volunteer.keeper = self._keeper()
         async with self._volunteering(self._unenrolled):
             waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._enrolled)]
             try:
@@ -255,6 +256,7 @@ class Program:
     def _forget(self, identity: Identity) -> None:
         forget_key(identity.folder, identity.record.stem, self._keystore)
         shutil.rmtree(identity.folder, ignore_errors=True)
+        forget_policy(self._folder)
         log.info("This PC has left the fleet %s; its identity is deleted.", identity.record.fleet_name)
 
     # What is heard

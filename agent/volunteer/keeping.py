@@ -39,7 +39,10 @@ class OwnerSettings(msgspec.Struct, frozen=True):
 
 
 class PolicyKeeper:
-    """What the parties want, kept in the data folder. Reads both files when made; never raises for what it finds."""
+    """What the parties want, kept in the data folder. Reads both files when made; never raises for what it finds.
+
+    Without a `fleet` there is no administrator.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class PolicyKeeper:
         self._fleet, self._device, self._authorities = fleet, device, authorities
         self.problems: dict[str, str] = {}
         """Sentences for people, by file."""
-        self._admin = self._read(POLICY_NAME, lambda data: self._judge_kept(data, now_s))
+        self._admin = self._read(POLICY_NAME, lambda data: self._judge_kept(data, now_s)) if fleet else None
         owner = self._read(SETTINGS_NAME, _parse_settings)
         self._owner = owner or OwnerSettings()
         self._unreadable = owner is None and SETTINGS_NAME in self.problems
@@ -159,6 +162,12 @@ class PolicyKeeper:
             with contextlib.suppress(FileNotFoundError):
                 write_private(self._folder / f"{name}.last", path.read_bytes())
         write_private(path, data)
+
+
+def forget_policy(folder: Path) -> None:
+    """Delete what an administrator wanted: this PC has left their fleet. Raises OSError."""
+    for name in (POLICY_NAME, f"{POLICY_NAME}.last"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _parse_settings(data: bytes) -> OwnerSettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -26,6 +27,7 @@ from agent.link.keystore import Keystore
 from agent.program import Program
 from agent.service import AgentService
 from agent.settings import AgentSettings
+from agent.volunteer.documents import PolicyBody
 from console.fleet.events import AgentLost, AgentYielded
 from tests.support.agents import Children, until
 from tests.support.fleet import Fleet, make_load, running_fleet
@@ -116,8 +118,9 @@ async def test_leaving_says_goodbye_and_deletes_the_identity(fleet: Fleet) -> No
     folder = fleet.folder / "data"
     folder.mkdir()
     identity = fleet.enrol("data/identity")
-    async with running(folder, identity), ControlClient.open(folder, "test") as client:
+    async with running(folder, identity) as agent, ControlClient.open(folder, "test") as client:
         await follow(client, "available")
+        agent.program._volunteer.keeper._admin = PolicyBody(1, "fleet", "pc", 7, 0.0, math.inf)
         with pytest.raises(OrderRefused, match="in a fleet already"):
             await client.order(Enrol(client.next_id(), "anything"))
         await client.order(Leave(client.next_id()))
@@ -125,6 +128,7 @@ async def test_leaving_says_goodbye_and_deletes_the_identity(fleet: Fleet) -> No
         await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
         assert fleet.events[-1] == AgentLost(identity.device_id, "The PC's owner left the fleet")
         assert not (folder / "identity").exists()
+        assert agent.program._volunteer.keeper.revision == 0
         with pytest.raises(OrderRefused, match="in no fleet"):
             await client.order(Leave(client.next_id()))
 

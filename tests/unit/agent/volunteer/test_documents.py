@@ -15,7 +15,7 @@ from agent.link.authorities import read_authorities
 from agent.link.keystore import Keystore
 from agent.volunteer.documents import LIFE_S, MAX_BODY_BYTES, PolicyBody, PolicyDocument, encode_body, judge_document
 from agent.volunteer.errors import PolicyRefused, SettingsUnreadable, WishRefused
-from agent.volunteer.keeping import POLICY_NAME, SETTINGS_NAME, PolicyKeeper
+from agent.volunteer.keeping import POLICY_NAME, SETTINGS_NAME, PolicyKeeper, forget_policy
 from agent.volunteer.policy import Wishes
 from console.registry.authority import Authority
 from console.registry.signing import Signer
@@ -222,6 +222,17 @@ class TestKeeping:
         assert make_keeper(tmp_path, authority, device="copy").revision == 0
         (tmp_path / POLICY_NAME).write_bytes(b"\x82" * 5_000_000)
         assert make_keeper(tmp_path, authority).revision == 0
+
+    def test_a_pc_that_left_its_fleet_has_no_administrator(
+        self, tmp_path: Path, authority: Authority, signer: Signer
+    ) -> None:
+        keeper = make_keeper(tmp_path, authority)
+        for revision in (7, 8):
+            keeper.take(signed(signer, make_body(revision=revision)), NOW_S)
+        assert PolicyKeeper(tmp_path, now_s=NOW_S).revision == 0
+        forget_policy(tmp_path)
+        assert make_keeper(tmp_path, authority).revision == 0
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_disk_that_takes_nothing_keeps_what_was(
         self, tmp_path: Path, authority: Authority, signer: Signer, monkeypatch: pytest.MonkeyPatch
