@@ -148,7 +148,7 @@ class DeliveryJobs:
         return job
 
     async def _run(self, job: _Job) -> None:
-        record, ended = job.record, DeliveryEnded(0, 0)
+        record = job.record
         try:
             async for event in deliver_in_rings(
                 record.devices, record.library_digest, lambda device: self._bring(device, job.layers), record.done
@@ -157,16 +157,14 @@ class DeliveryJobs:
                     record.done[event.device_id] = event.problem
                     self._registry.deliveries.note(record.delivery_id, event.device_id, event.problem)
                 if isinstance(event, DeliveryEnded):
-                    ended = event
+                    self._jobs.pop(record.delivery_id, None)
+                    self._end(job, event.delivered, event.failed, event.stopped, CONSOLE)
                 else:
                     job.tell(event)
         except Exception:  # the edge of a task nobody awaits: whoever follows gets an end, the log the cause
             log.exception("The delivery of %s failed unexpectedly; it goes on at the next start.", record.model_id)
             self._jobs.pop(record.delivery_id, None)
             job.tell(DeliveryEnded(*_counts(record), "The console failed while delivering; its log says why."))
-            return
-        self._jobs.pop(record.delivery_id, None)
-        self._end(job, ended.delivered, ended.failed, ended.stopped, CONSOLE)
 
     def _end(self, job: _Job, delivered: int, failed: int, stopped: str, actor: Actor) -> None:
         self._registry.deliveries.end(job.record.delivery_id, stopped, actor)
