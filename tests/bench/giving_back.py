@@ -98,8 +98,7 @@ def _load(fleet: LoopbackFleet, model: str, tokens: int) -> Iterator[None]:
 
 def _yield(fleet: LoopbackFleet, screen: XServer, agent: psutil.Process, say: Say) -> tuple[float, float]:
     """Let the stage serve, then touch the PC; returns (ms to the last inference that began, s until it has ended)."""
-    gate = _serving_gate(fleet)
-    stage = _stage_of(agent)
+    gate, stage = _serving(fleet, agent)
     touched_ns = time.monotonic_ns()
     screen.type_key("mousemove_relative", "--", "3", "3")
     _until(lambda: not stage.is_running(), "the stage did not end")
@@ -110,17 +109,18 @@ def _yield(fleet: LoopbackFleet, screen: XServer, agent: psutil.Process, say: Sa
     return pause_ms, back_s
 
 
-def _serving_gate(fleet: LoopbackFleet) -> Gate:
-    """Wait until a stage of the PC serves, and open its page."""
+def _serving(fleet: LoopbackFleet, agent: psutil.Process) -> tuple[Gate, psutil.Process]:
+    """Wait until a stage of the PC serves; returns its page and its process."""
     folder = fleet.agent_folder(PC) / "gates"
-    found: list[Gate] = []
+    found: list[tuple[Gate, psutil.Process]] = []
 
     def serves() -> bool:
         for path in folder.glob("*.gate"):
             with contextlib.suppress(OSError, ValueError):
                 gate = Gate.open(path)
-                if gate.entered > WARM_STEPS and not gate.is_shut:
-                    found.append(gate)
+                stages = _stages_of(agent)
+                if gate.entered > WARM_STEPS and not gate.is_shut and len(stages) == 1:
+                    found.append((gate, stages[0]))
                     return True
                 gate.close()
         return False
@@ -129,9 +129,13 @@ def _serving_gate(fleet: LoopbackFleet) -> Gate:
     return found[0]
 
 
-def _stage_of(agent: psutil.Process) -> psutil.Process:
-    (stage,) = [child for child in agent.children() if "agent.stage.worker" in child.cmdline()]
-    return stage
+def _stages_of(agent: psutil.Process) -> list[psutil.Process]:
+    found = []
+    for child in agent.children():
+        with contextlib.suppress(psutil.Error):
+            if "agent.stage.worker" in child.cmdline():
+                found.append(child)
+    return found
 
 
 def _until(condition: Callable[[], bool], problem: str) -> None:
