@@ -88,7 +88,7 @@ class Stages:
         """End a pipeline's stage, or its loading. Nothing to do for one that is not here."""
         task = self._tasks.get(pipeline)
         if task is not None:
-            task.cancel()
+            _end(task)
 
     def route(self, message: DirectRoute | CutDirect) -> None:
         """Open, renew or close direct links."""
@@ -120,7 +120,7 @@ class Stages:
     async def close(self) -> None:
         """End every stage and wait until its process is gone, and its memory with it."""
         for task in self._tasks.values():
-            task.cancel()
+            _end(task)
         await asyncio.gather(*self._unfinished, return_exceptions=True)
 
     def take(self, data: bytes) -> asyncio.Future[None] | None:
@@ -146,7 +146,7 @@ class Stages:
         folder_name = self._loader.folder_name(request)
         try:
             if before is not None:
-                before.cancel()
+                _end(before)
                 await asyncio.gather(before, return_exceptions=True)
             gate = self._owner.gates.make()
             child = await self._loader.load(
@@ -203,3 +203,9 @@ class Stages:
     def _fail(self, request: LoadStage, code: str, message: str) -> None:
         log.info("Stage %d of pipeline %d failed (%s): %s", request.stage, request.pipeline, code, message)
         self._say(StageFailed(request.pipeline, request.epoch, request.stage, code, message))
+
+
+def _end(task: asyncio.Task[None]) -> None:
+    """Cancel a stage's task once: a second time would cut its cleaning up short."""
+    if not task.cancelling():
+        task.cancel()

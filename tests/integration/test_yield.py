@@ -35,7 +35,7 @@ from agent.volunteer.presence import Presence
 from agent.volunteer.states import Phase, Release
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentAvailable, AgentYielded, StageDied
-from tests.support.agents import Children, running_agent, until
+from tests.support.agents import Children, FakeChild, running_agent, until
 from tests.support.fleet import Fleet, make_load, running_fleet
 from tests.support.libraries import make_library
 from tests.support.stage import make_row, make_spec, make_step
@@ -113,6 +113,31 @@ async def test_input_yields_ends_the_stage_and_keeps_the_link(
     assert refused.value.code == "held"
     await pc.reach(Phase.AVAILABLE)  # the owner went away again
     await fleet.hub.load(pc.device_id, request_of(epoch=3))
+
+
+async def test_an_order_to_unload_during_the_release_cuts_nothing_short(
+    fleet: Fleet, pc: OwnersPC, request_of: Callable[..., LoadStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = request_of()
+    await fleet.hub.load(pc.device_id, request)
+    await pc.reach(Phase.SERVING)
+    closing = asyncio.Event()
+
+    async def close(child: FakeChild) -> None:
+        await closing.wait()
+        child.closed = True
+
+    monkeypatch.setattr(FakeChild, "close", close)
+    pc.volunteer.seen("played")
+    await pc.reach(Phase.RELEASING)
+    for _ in range(3):
+        await fleet.hub.unload(pc.device_id, request.pipeline)  # what the console answers a yield with
+    await asyncio.sleep(0.1)
+    closing.set()
+    await until(lambda: pc.service.stages_phase == "none")
+    assert pc.volunteer.gates.all() == []
+    assert list((fleet.folder / "data" / "gates").iterdir()) == []
+    await until(lambda: list((fleet.folder / "data" / "stages").iterdir()) == [])
 
 
 async def test_input_during_loading_ends_the_load_and_leaves_no_child(
