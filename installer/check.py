@@ -28,8 +28,10 @@ def steps(pytest_arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     python = sys.executable
     beside = Path(python).parent
     lint_imports = beside / ("lint-imports.exe" if os.name == "nt" else "lint-imports")
-    # By file: what the tests of a module share is made once.
-    processes = ["-n", str(min(os.cpu_count() or 1, MOST_PROCESSES)), "--dist", "loadfile"]
+    # By file: what the tests of a module share is made once. In the order of the folders, in which the long ones come
+    # first; files of few tests last, as xdist would have it, would leave one process with the longest of all.
+    sharing = ["--dist", "loadfile", "--no-loadscope-reorder"]
+    processes = ["-n", str(min(os.cpu_count() or 1, MOST_PROCESSES)), *sharing]
     return [
         ("format", [python, "-m", "ruff", "format", "--check", "."]),
         ("lint", [python, "-m", "ruff", "check", "."]),

@@ -45,4 +45,4 @@ def test_arguments_go_to_pytest_which_comes_last() -> None:
     command = todo[-1][1][1:]
     assert command[:3] == ["-m", "pytest", "-n"]
     assert 1 <= int(command[3]) <= MOST_PROCESSES
-    assert command[4:] == ["--dist", "loadfile", "--slow", "-k", "name"]
+    assert command[4:] == ["--dist", "loadfile", "--no-loadscope-reorder", "--slow", "-k", "name"]
