@@ -261,10 +261,17 @@ async def test_a_store_of_many_files_is_told_in_several_messages(fleet: Fleet, m
         with store.open_part(hashlib.sha256(data).hexdigest()) as part:
             part.write(data)
             part.finish()
+    peers, at_first = fleet.hub._peers, []
+    joined = peers.joined
+
+    def listen(device: str, host: str, held: list[str]) -> None:
+        at_first.append(len(held))
+        joined(device, host, held)
+
+    monkeypatch.setattr(peers, "joined", listen)
     async with running_agent(fleet, "ann", OPEN) as ann:
-        await until(lambda: len(fleet.hub._peers._peers[ann.device_id].held) == 8)
-        (view,) = fleet.hub.agents()
-        assert len(view.hello.held_sha256) == 3
+        await until(lambda: ann.device_id in peers._peers and len(peers._peers[ann.device_id].held) == 8)
+        assert at_first == [3]
 
 
 async def test_layers_are_delivered_without_being_loaded_and_a_load_finds_them_there(

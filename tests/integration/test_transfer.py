@@ -147,7 +147,8 @@ async def test_an_agent_that_ends_in_the_middle_goes_on_where_it_was(transfer: T
         await loading
     async with running_agent(transfer.fleet, "ann", OPEN) as again:
         await transfer.load(again)
-        came = got(ann)["console"] + got(again)["console"]
+        # Near the end all of it may have come before the agent was told to end.
+        came = got(ann)["console"] + got(again).get("console", 0)
         # Nothing came twice; a piece that was being written when the agent ended was not counted, and is there.
         assert 0 <= transfer.total + transfer.manifest_bytes - came <= CHUNK_BYTES
         assert transfer.has_everything(again)

@@ -73,12 +73,12 @@ def desk(tmp_path: Path, inputs: list[str], events: list[SystemEvent]) -> Iterat
 def test_a_desktop_is_seen_whole(desk: Desk, inputs: list[str], events: list[SystemEvent]) -> None:
     desk.until(lambda: desk.board.snapshot().idle_s.source == "mutter+x11")
     desk.until(lambda: desk.board.snapshot().locked.value is not None)
+    desk.until(lambda: desk.board.snapshot().memory.value is not None)
+    desk.until(lambda: desk.board.snapshot().power.value is not None)
     seen = desk.board.snapshot()
     assert seen.idle_s.value is not None
     assert seen.idle_s.value < 60  # the display was only just used, whatever the shell says
     assert (seen.locked.value, seen.remote_session.value, seen.session_switched.value) == (False, False, False)
-    assert seen.memory.value is not None
-    assert seen.power.value is not None
 
     # The display pushes once it rested for half a second.
     while "x11" not in inputs:
