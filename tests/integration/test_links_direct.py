@@ -393,8 +393,8 @@ def test_an_admitted_peer_may_feed_its_own_stage_only(pair: Pair) -> None:
 def test_an_admitted_peer_cannot_fill_the_memory(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.stage.intake.MAX_WAITING", 4)
     peer = Peer(pair, pair.ann).admitted(pair.ticket())
-    for step in range(1, 10):
-        peer.wire.send(make_step(stage=1, step=step))
+    # All in one: the link is cut at the first step too many, and a later send would find it closed.
+    peer.wire.send(b"".join(make_step(stage=1, step=step) for step in range(1, 10)))
     assert peer.refusal() == "too_many"
 
 
