@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from agent.link.messages import LayerRange
 from console.api.admin import types as wire
 from console.errors import DeployRefused
@@ -20,7 +22,7 @@ from console.facts import FleetFacts
 from console.fleet.delivery import Delivered, DeliveryEnded, DeliveryEvent, deliver_in_rings
 from console.fleet.errors import DeliveryFailed
 from console.fleet.events import AgentJoined, FleetEvent
-from console.fleet.hub import Hub
+from console.fleet.hub import DELIVERY_S, Hub
 from console.libraries import LibraryShelf
 from console.registry.audit import CONSOLE, Actor
 from console.registry.records import DeliveryRecord
@@ -40,6 +42,8 @@ class _Job:
     events: list[DeliveryEvent] = field(default_factory=list)
     listeners: list[asyncio.Queue[DeliveryEvent]] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
+    unwritten: dict[str, str] = field(default_factory=dict)
+    """What the registry could not take yet of `record.done`."""
 
     @property
     def layers(self) -> LayerRange:
@@ -114,11 +118,14 @@ class DeliveryJobs:
         job = self._find(model_id)
         if job is None:
             raise DeployRefused(f"{model_id!r} is not being delivered; see: fallow-console deliver")
+        why = "It was ended by an administrator."
+        # First: if the registry cannot take it, the delivery is still there and can be ended again.
+        self._write_end(job, why, actor)
         del self._jobs[job.record.delivery_id]
         if job.task is not None:
             job.task.cancel()
             await asyncio.gather(job.task, return_exceptions=True)
-        self._end(job, *_counts(job.record), "It was ended by an administrator.", actor)
+        job.tell(DeliveryEnded(*_counts(job.record), why))
 
     def views(self) -> list[wire.DeliveryView]:
         """Describe what is under way."""
@@ -151,31 +158,48 @@ class DeliveryJobs:
         record = job.record
         try:
             async for event in deliver_in_rings(
-                record.devices, record.library_digest, lambda device: self._bring(device, job.layers), record.done
+                record.devices,
+                record.library_digest,
+                lambda device: self._bring(device, job.layers),
+                record.done,
+                self._wait_for,
             ):
                 if isinstance(event, Delivered) and event.device_id not in record.done:
-                    record.done[event.device_id] = event.problem
-                    self._registry.deliveries.note(record.delivery_id, event.device_id, event.problem)
+                    record.done[event.device_id] = job.unwritten[event.device_id] = event.problem
+                    self._note(job)
                 if isinstance(event, DeliveryEnded):
                     self._jobs.pop(record.delivery_id, None)
-                    self._end(job, event.delivered, event.failed, event.stopped, CONSOLE)
-                else:
-                    job.tell(event)
+                    self._write_end(job, event.stopped, CONSOLE)
+                job.tell(event)
         except Exception:  # the edge of a task nobody awaits: whoever follows gets an end, the log the cause
             log.exception("The delivery of %s failed unexpectedly; it goes on at the next start.", record.model_id)
             self._jobs.pop(record.delivery_id, None)
             job.tell(DeliveryEnded(*_counts(record), "The console failed while delivering; its log says why."))
 
-    def _end(self, job: _Job, delivered: int, failed: int, stopped: str, actor: Actor) -> None:
+    def _note(self, job: _Job) -> None:
+        """Write what PCs have; what cannot be written now goes with the next one, and costs the others nothing."""
+        try:
+            self._write(job)
+        except SQLAlchemyError as error:
+            log.warning("What PCs have of %s cannot be noted now (%s).", job.record.model_id, type(error).__name__)
+
+    def _write(self, job: _Job) -> None:
+        for device_id, problem in list(job.unwritten.items()):
+            self._registry.deliveries.note(job.record.delivery_id, device_id, problem)
+            del job.unwritten[device_id]
+
+    def _write_end(self, job: _Job, stopped: str, actor: Actor) -> None:
+        self._write(job)
         self._registry.deliveries.end(job.record.delivery_id, stopped, actor)
-        job.tell(DeliveryEnded(delivered, failed, stopped))
 
     async def _bring(self, device_id: str, layers: LayerRange) -> None:
         """Bring layers to a PC, through its absences. Raises DeliveryFailed."""
+        until_s = asyncio.get_running_loop().time() + DELIVERY_S
         for cut in range(CUTS + 1):
             await self._wait_for(device_id)
             try:
-                await self._hub.deliver(device_id, layers)
+                left_s = max(0.0, until_s - asyncio.get_running_loop().time())
+                await self._hub.deliver(device_id, layers, left_s)
             except DeliveryFailed as error:
                 if not error.left or cut == CUTS:
                     raise
@@ -190,7 +214,7 @@ class DeliveryJobs:
             async with asyncio.timeout(self._absent_s):
                 await self._joined[device_id].wait()
         except TimeoutError:
-            self._joined.pop(device_id, None)
+            # The event stays: another delivery may wait for the same PC.
             raise DeliveryFailed(f"{device_id} is not connected; switch it on and deliver again.", left=True) from None
 
 

@@ -40,9 +40,9 @@ class FleetFacts:
         self._hub = hub
 
     def resolve(self, wanted: Sequence[str]) -> list[str]:
-        """Turn ids, beginnings of ids and device codes into ids. Raises DeployRefused."""
+        """Turn ids, beginnings of ids and device codes into ids, each PC once. Raises DeployRefused."""
         try:
-            return [self._registry.devices.resolve(text).device_id for text in wanted]
+            return list(dict.fromkeys(self._registry.devices.resolve(text).device_id for text in wanted))
         except NotFound as error:
             raise DeployRefused(str(error)) from None
 

@@ -23,6 +23,12 @@ AT_ONCE = 8
 
 Deliver = Callable[[str], Awaitable[None]]
 """Brings it to one PC. Raises DeliveryFailed."""
+Arrive = Callable[[str], Awaitable[None]]
+"""Waits until a PC is there. Raises DeliveryFailed if it does not come."""
+
+
+async def _is_there(_device: str) -> None:
+    """Wait for nobody."""
 
 
 class RingStarted(msgspec.Struct, frozen=True, tag="ring"):
@@ -67,11 +73,16 @@ def rings_of(devices: Sequence[str], digest: str, shares: Sequence[float] = RING
 
 
 async def deliver_in_rings(
-    devices: Sequence[str], digest: str, deliver: Deliver, done: Mapping[str, str] | None = None
+    devices: Sequence[str],
+    digest: str,
+    deliver: Deliver,
+    done: Mapping[str, str] | None = None,
+    arrive: Arrive = _is_there,
 ) -> AsyncIterator[DeliveryEvent]:
     """Bring a library to PCs, ring by ring; the last event is DeliveryEnded.
 
-    `done` says of PCs that were tried before what came of it: they are not tried again, and count all the same.
+    `done` says of PCs that were tried before what came of it: they are not tried again, and count all the same. Those
+    that are away (`arrive`) take nobody's turn.
     """
     before = dict(done or {})
     delivered = failed = 0
@@ -82,7 +93,7 @@ async def deliver_in_rings(
             if device in before:
                 yield Delivered(device, before[device])
                 problems += bool(before[device])
-        async for event in _ring([device for device in ring if device not in before], deliver):
+        async for event in _ring([device for device in ring if device not in before], deliver, arrive):
             yield event
             problems += bool(event.problem)
         delivered, failed = delivered + len(ring) - problems, failed + problems
@@ -93,16 +104,17 @@ async def deliver_in_rings(
     yield DeliveryEnded(delivered, failed)
 
 
-async def _ring(ring: Sequence[str], deliver: Deliver) -> AsyncIterator[Delivered]:
+async def _ring(ring: Sequence[str], deliver: Deliver, arrive: Arrive) -> AsyncIterator[Delivered]:
     turn = asyncio.Semaphore(AT_ONCE)
 
     async def one(device: str) -> Delivered:
-        async with turn:
-            try:
+        try:
+            await arrive(device)
+            async with turn:
                 await deliver(device)
-            except DeliveryFailed as error:
-                return Delivered(device, str(error))
-            return Delivered(device)
+        except DeliveryFailed as error:
+            return Delivered(device, str(error))
+        return Delivered(device)
 
     tasks = [asyncio.create_task(one(device), name=f"deliver to {device}") for device in ring]
     try:

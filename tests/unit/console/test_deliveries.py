@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from agent.link.messages import LayerRange
 from console.api.admin.types import DeliveryRequest
@@ -39,7 +40,7 @@ class FakeHub:
     def agents(self) -> list[AgentView]:
         return [view(device) for device in self.connected]
 
-    async def deliver(self, device_id: str, layers: LayerRange) -> None:
+    async def deliver(self, device_id: str, layers: LayerRange, timeout_s: float) -> None:
         self.asked.append(device_id)
         if device_id in self.held:
             await self.held[device_id].wait()
@@ -56,6 +57,10 @@ class OneLibrary:
         if model_id != "small":
             raise DeployRefused(f"There is no library of {model_id}.")
         return self.library
+
+
+class Found(NamedTuple):
+    device_id: str
 
 
 def view(device_id: str) -> AgentView:
@@ -142,7 +147,7 @@ async def test_after_a_restart_it_goes_on_with_those_who_have_nothing_yet(
     jobs = make_jobs(hub)
     first: list[str] = []
 
-    async def hold_the_second(device_id: str, layers: LayerRange) -> None:
+    async def hold_the_second(device_id: str, layers: LayerRange, timeout_s: float) -> None:
         first.append(device_id)
         if len(first) > 1:
             await asyncio.Event().wait()
@@ -232,3 +237,68 @@ async def test_a_fault_ends_the_telling_and_is_tried_again_at_the_next_start(
     assert isinstance(ended, DeliveryEnded)
     assert "its log says why" in ended.stopped
     assert len(registry.deliveries.unfinished()) == 1
+
+
+async def test_what_the_registry_cannot_take_costs_no_delivery(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs], monkeypatch: pytest.MonkeyPatch, expected_logs: Any
+) -> None:
+    expected_logs("console.deliveries", "cannot be noted now")
+    note, failures = registry.deliveries.note, 2
+
+    def sometimes(delivery_id: str, device_id: str, problem: str) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OperationalError("UPDATE", {}, Exception("database is locked"))
+        note(delivery_id, device_id, problem)
+
+    monkeypatch.setattr(registry.deliveries, "note", sometimes)
+    assert (await all_of(make_jobs(FakeHub(*PCS)).begin(asked(), ADMIN)))[-1] == DeliveryEnded(3, 0)
+    assert registry.deliveries.unfinished() == []
+    assert registry.audit.list()[0].detail["delivered"] == 3
+
+
+async def test_a_delivery_that_could_not_be_ended_is_still_there_to_be_ended(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = FakeHub(*PCS)
+    hub.held = {device: asyncio.Event() for device in PCS}
+    jobs = make_jobs(hub)
+    following = asyncio.create_task(all_of(jobs.begin(asked(), ADMIN)))
+    await until(lambda: len(hub.asked) == 1)
+
+    def locked(*_: object) -> None:
+        raise OperationalError("UPDATE", {}, Exception("database is locked"))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(registry.deliveries, "end", locked)
+        with pytest.raises(OperationalError):
+            await jobs.stop("small", ADMIN)
+    assert [found.model for found in jobs.views()] == ["small"]
+    await jobs.stop("small", ADMIN)
+    assert (await following)[-1] == DeliveryEnded(0, 0, "It was ended by an administrator.")
+
+
+async def test_two_deliveries_that_wait_for_one_pc_both_hear_of_it(make_jobs: Callable[..., DeliveryJobs]) -> None:
+    jobs = make_jobs(FakeHub(), absent_s=0.02)
+    with pytest.raises(DeliveryFailed):
+        await jobs._wait_for("ann")
+    jobs._absent_s = 10.0
+    waiting = [asyncio.create_task(jobs._wait_for("ann")) for _ in range(2)]
+    await asyncio.sleep(0)
+    jobs._absent_s = 0.02
+    with pytest.raises(DeliveryFailed):
+        await jobs._wait_for("ann")
+    jobs.on_fleet_event(AgentJoined(view("ann")))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+
+
+async def test_a_pc_that_is_named_twice_gets_it_once(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = FakeHub(*PCS)
+    jobs = make_jobs(hub)
+    monkeypatch.setattr(registry.devices, "resolve", Found)
+    assert (await all_of(jobs.begin(asked(devices=["ann", "ann"]), ADMIN)))[-1] == DeliveryEnded(1, 0)
+    assert hub.asked == ["ann"]

@@ -96,3 +96,22 @@ async def test_leaving_early_ends_what_is_on_its_way() -> None:
     await anext(events)
     await events.aclose()  # type: ignore[attr-defined]  # it is a generator
     assert len(pcs.asked) <= 5
+
+
+async def test_those_who_are_away_take_nobodys_turn() -> None:
+    pcs, back = PCs(), asyncio.Event()
+    away = rings_of(PCS, "d")[1][:20]
+
+    async def arrive(device: str) -> None:
+        if device in away:
+            await back.wait()
+            raise DeliveryFailed(f"{device} is not connected.")
+
+    done: list[Delivered] = []
+    async with asyncio.timeout(10):
+        async for event in deliver_in_rings(PCS, "d", pcs.deliver, arrive=arrive):
+            done += [event] if isinstance(event, Delivered) else []
+            if len(done) == 5 + 45 - len(away):
+                back.set()
+    assert not set(away) & set(pcs.asked)
+    assert sum(bool(event.problem) for event in done) == len(away)
