@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from agent.volunteer.documents import LIFE_S, SCHEMA, PolicyBody, encode_body
 from console.fleet.events import AgentJoined, AgentTold, FleetEvent
 from console.fleet.hub import Hub
 from console.registry.policies import combined
+from console.registry.records import DeviceRecord, PolicyRecord
 from console.registry.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -54,27 +55,28 @@ class PolicyPost:
     def on_fleet_event(self, event: FleetEvent) -> None:
         """Tell a PC that joined what is wanted of it."""
         if isinstance(event, AgentJoined) and event.agent.hello.takes_policy:
-            self._post(event.agent.device_id)
+            wanted = self._registry.policies.list()
+            record = self._registry.devices.find(DeviceId(event.agent.device_id)) if wanted else None
+            if record is not None:
+                self._post(wanted, record)
 
     def publish(self) -> None:
-        """Tell every connected PC: the wishes, or the tags, have changed."""
-        self._published = self._registry.policies.revision()
+        """Tell every connected PC: the wishes, or the tags, have changed. What cannot be read is told to nobody."""
+        wanted = self._registry.policies.list()
+        records = {str(record.device_id): record for record in self._registry.devices.list()} if wanted else {}
         for agent in self._hub.agents():
-            if agent.hello.takes_policy:
-                self._post(agent.device_id)
+            if agent.hello.takes_policy and agent.device_id in records:
+                self._post(wanted, records[agent.device_id])
+        self._published = max((record.revision for record in wanted), default=0)
 
     async def catch_up(self) -> None:
         """Tell the PCs held here what another console of a shared registry was told meanwhile."""
         if await asyncio.to_thread(self._registry.policies.revision) != self._published:
             self.publish()
 
-    def _post(self, device_id: str) -> None:
-        wanted = self._registry.policies.list()
-        record = self._registry.devices.find(DeviceId(device_id)) if wanted else None
-        if record is None:
-            return
+    def _post(self, wanted: Sequence[PolicyRecord], record: DeviceRecord) -> None:
         revision, wishes = combined(wanted, record.tags)
-        now_s = self._now()
+        now_s, device_id = self._now(), str(record.device_id)
         body = encode_body(PolicyBody(SCHEMA, self._fleet_id, device_id, revision, now_s, now_s + LIFE_S, wishes))
         self._hub.tell(device_id, VolunteerPolicy(body, self._sign(body)))
 

@@ -94,7 +94,16 @@ class Presence:
         for device_id, sentence in unwanted:
             self._hub.disconnect(device_id, CloseCode.NOT_APPROVED, "revoked", sentence)
         if self._post is not None and self._round % GREET_EVERY == 0:
-            await self._post.catch_up()
+            await self._catch_up(self._post)
+
+    @staticmethod
+    async def _catch_up(post: PolicyPost) -> None:
+        try:
+            await post.catch_up()
+        except SQLAlchemyError:
+            raise
+        except Exception:  # the edge of what this round does for others: revocations must be heard of all the same
+            log.exception("The administrator's policy cannot be passed on; it is tried again.")
 
     def _exchange(self, held: dict[str, float]) -> list[tuple[DeviceId, str]]:
         consoles, console_id = self._registry.consoles, self._authority.console_id

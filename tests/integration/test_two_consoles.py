@@ -23,6 +23,7 @@ from agent.membership import Membership
 from console.client import AdminClient
 from console.data import admin_key_path
 from console.errors import DataFolderUnusable
+from console.fleet.policies import PolicyPost
 from console.service import ConsoleService, ServiceSettings
 from tests.support.enrolment import make_facts
 from tests.support.fleet import ScriptedAgent, make_hello
@@ -115,6 +116,24 @@ async def test_a_pc_of_one_console_is_seen_by_the_other_and_may_be_revoked_there
         await agent.control.wait_closed()
     assert agent.control.close_code == 4403
     await until_seen(second, agent.device_id, "offline", elsewhere=False)
+
+
+async def test_a_policy_that_cannot_be_passed_on_keeps_no_revocation_back(
+    two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: Any
+) -> None:
+    expected_logs("console.fleet.presence", "policy cannot be passed on")
+
+    async def fails(_: PolicyPost) -> None:
+        raise ValueError("a row of a newer console")
+
+    monkeypatch.setattr(PolicyPost, "catch_up", fails)
+    first, second = two
+    agent = await link(first, await join(first, tmp_path / "pc"))
+    await until_seen(second, agent.device_id, "connected", elsewhere=True)
+    await ask(second, lambda console: console.revoke(agent.device_id))
+    async with asyncio.timeout(20):
+        await agent.control.wait_closed()
+    assert agent.control.close_code == 4403
 
 
 async def test_a_pc_of_one_console_may_connect_to_the_other(two: Two, tmp_path: Path) -> None:

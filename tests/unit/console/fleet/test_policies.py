@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from agent.link.messages import PolicyKept, Resting, VolunteerPolicy
 from agent.volunteer.documents import PolicyBody
@@ -17,6 +18,7 @@ from console.fleet.events import AgentJoined, AgentTold, AgentView
 from console.fleet.hub import Hub
 from console.fleet.policies import LONGEST_ANSWER, POLICY_FACT, RESTING_FACT, PolicyPost, fact_of
 from console.registry.devices import DeviceRequest
+from console.registry.records import DeviceRecord
 from console.registry.registry import Registry
 from tests.support.enrolment import Clock
 from tests.support.fleet import make_hello
@@ -98,6 +100,25 @@ async def test_what_another_console_was_told_is_passed_on_once(desk: Desk) -> No
     await desk.post.catch_up()
     await desk.post.catch_up()
     assert [body.wishes.paused for _, body in desk.hub.told] == [True]
+
+
+async def test_a_change_nobody_could_be_told_is_told_in_the_next_round(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        desk.join(add_device(desk.registry, []))
+    desk.registry.policies.change("", {"paused": True})
+
+    def away() -> list[DeviceRecord]:
+        raise OperationalError("SELECT", {}, Exception("the database is away"))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.registry.devices, "list", away)
+        with pytest.raises(OperationalError):
+            await desk.post.catch_up()
+    assert desk.hub.told == []
+    await desk.post.catch_up()
+    assert [body.wishes.paused for _, body in desk.hub.told] == [True, True]
 
 
 def test_answers_are_kept_as_far_as_they_make_sense(expected_logs: Any) -> None:
