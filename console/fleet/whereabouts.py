@@ -83,6 +83,8 @@ class Whereabouts:
                 if not failed:
                     log.warning("Who came and went cannot be written (%s); it is tried again.", type(error).__name__)
                 failed = True
+            except Exception:  # the edge of a task nobody awaits: the others' news must go on being written
+                log.exception("Who came and went cannot be written; this news is lost.")
             else:
                 failed = False
 

@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import select
 
 from agent.link.identity import DeviceId
+from console.registry.chain import storable
 from console.registry.database import Database
 from console.registry.models import DeviceRow
 from console.registry.records import KeyProtection
@@ -57,6 +58,7 @@ class Sightings:
 
     def _write(self, row: DeviceRow, seen: Sighting) -> None:
         row.seen_s = self._now()
-        row.name = seen.name[:200] or row.name
-        row.facts = {**row.facts, **seen.facts}
+        # Anything may be in what a PC says of itself, and one row no database takes would keep back all of them.
+        row.name = storable(seen.name)[:200] or row.name
+        row.facts = {**row.facts, **storable(seen.facts)}
         row.key_protection = seen.key_protection or row.key_protection

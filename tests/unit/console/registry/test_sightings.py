@@ -28,6 +28,19 @@ def test_being_seen_adds_to_what_is_known_and_keeps_the_rest(registry: Registry,
     assert registry.devices.count() == 2
 
 
+def test_what_no_database_keeps_costs_only_itself(registry: Registry, clock: Clock) -> None:
+    good, odd = make_device(registry), make_device(registry, spki_sha256="cd" * 32)
+    clock.now_s += 60
+    registry.sightings.note(
+        [Sighting(odd.device_id, "p\0c", {"os": "a\0b", "cpu": "\ud800"}), Sighting(good.device_id)]
+    )
+    found, other = registry.devices.find(odd.device_id), registry.devices.find(good.device_id)
+    assert found is not None
+    assert other is not None
+    assert (found.name, found.facts["os"]) == ("pc", "ab")
+    assert found.seen_s == other.seen_s == clock.now_s
+
+
 def test_more_pcs_than_a_question_may_name_are_noted_all(sqlite_registry: Registry, clock: Clock) -> None:
     device = make_device(sqlite_registry)
     strangers = [Sighting(DeviceId(f"{number:016}")) for number in range(MOST_AT_ONCE + 1)]
