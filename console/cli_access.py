@@ -156,26 +156,31 @@ def _audit_list(options: argparse.Namespace) -> int:
 
 def _audit_export(options: argparse.Namespace) -> int:
     count = 0
-    part = options.out.with_name(f"{options.out.name}.part")
+    # A device or a pipe takes the log itself; nothing can take its place.
+    is_file = not options.out.exists() or options.out.is_file()
+    part = options.out.with_name(f"{options.out.name}.part") if is_file else options.out
     try:
-        with client_of(options) as console, _private(part) as file:
+        with client_of(options) as console, _private(part) if is_file else part.open("wb") as file:
             for line in console.export_audit():
                 file.write(line + b"\n")
                 count += 1
-        part.replace(options.out)
+        if is_file:
+            part.replace(options.out)
     except OSError as error:
         raise ClientError(f"{options.out} cannot be written ({error.strerror}); choose another file.") from None
     finally:
         # Half a log would pass for a whole one that was tampered with.
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+        if is_file:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
     done = wire.Done(detail={"file": str(options.out), "entries": count})
     return show(options, done, f"{count} entries are in {options.out}.")
 
 
 def _private(path: Path) -> IO[bytes]:
-    """Open a new file that only its owner can read."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600), "wb")
+    """Open a new file that only its owner can read, in the place of what was left there or put there by others."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb")
 
 
 def _audit_verify(options: argparse.Namespace) -> int:

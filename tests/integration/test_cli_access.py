@@ -105,6 +105,19 @@ async def test_the_audit_log_is_searched_exported_and_verified(
     assert "--known takes" in await run("audit verify --known x", fails=1)
 
 
+async def test_an_export_takes_the_place_of_files_only(tmp_path: Path, run: Run) -> None:
+    export, trap, device = tmp_path / "log.jsonl", tmp_path / "theirs", tmp_path / "device"
+    (tmp_path / "log.jsonl.part").symlink_to(trap)
+    device.symlink_to("/dev/null")
+    async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)):
+        for out in (export, device):
+            await run(f"audit export --out {out}")
+    assert not trap.exists()
+    assert not export.is_symlink()
+    assert export.stat().st_mode & 0o077 == 0
+    assert device.is_char_device()
+
+
 async def test_a_delivery_says_what_is_wrong_before_it_begins(tmp_path: Path, run: Run) -> None:
     make_library(tmp_path / "library")
     async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)):
