@@ -35,7 +35,8 @@ class Notices:
             found.append("approved")
         if status.policy_revision > last.policy_revision and last.phase != "unenrolled":
             found.append("policy")
-        if _codes(status) & _IDENTITY_TROUBLE - _codes(last) and status.phase != "pending":
+        # A PC in no fleet has no identity to be in trouble: its owner left, or has yet to join.
+        if _codes(status) & _IDENTITY_TROUBLE - _codes(last) and status.phase not in ("pending", "unenrolled"):
             found.append("identity")
         if _codes(status) & _SCREEN_IS_TAKEN:
             return []
