@@ -58,11 +58,15 @@ class Launch:
         return started is True
 
     def doctor(self, parent: QObject) -> QProcess:
-        """Start an examination; read its standard output when it has finished."""
+        """Prepare an examination: connect to it, `start` it, and read its standard output when it has finished.
+
+        It is not started here, because Windows says within `start` that a program cannot be started.
+        """
         process = QProcess(parent)
         process.setProcessChannelMode(QProcess.ProcessChannelMode.SeparateChannels)
         process.setStandardErrorFile(QProcess.nullDevice())
-        process.start(self._command[0], [*self._command[1:], "doctor", "--json", "--data", str(self._folder)])
+        process.setProgram(self._command[0])
+        process.setArguments([*self._command[1:], "doctor", "--json", "--data", str(self._folder)])
         return process
 
     def chat_program(self) -> str:

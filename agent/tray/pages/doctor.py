@@ -89,9 +89,12 @@ class DoctorPage(Page):
         if self._service:
             self._bridge.order(RunDoctor, self._take)
             return
-        self._child = self._launch.doctor(self)
-        self._child.finished.connect(self._child_ended)
-        self._child.errorOccurred.connect(self._child_failed)
+        child = self._child = self._launch.doctor(self)
+        child.finished.connect(self._child_ended)
+        child.errorOccurred.connect(self._child_failed)
+        child.start()
+        if child.state() == QProcess.ProcessState.NotRunning:
+            self._child_failed(QProcess.ProcessError.FailedToStart)
 
     def _take(self, answer: Answer) -> None:
         if isinstance(answer, Findings):
@@ -111,7 +114,8 @@ class DoctorPage(Page):
             self._show(found)
 
     def _child_failed(self, error: QProcess.ProcessError) -> None:
-        if error == QProcess.ProcessError.FailedToStart:
+        if error == QProcess.ProcessError.FailedToStart and self._child is not None:
+            self._child.deleteLater()
             self._child = None
             self._end(self.texts("doctor.failed"))
 

@@ -46,6 +46,7 @@ def test_the_doctor_reports_as_json(script: Callable[[str], list[str]], tmp_path
     parent = QObject()
     print_it = """print('{"findings": [{"check": "disk", "verdict": "ok", "said": "fine"}]}')"""
     process = Launch(tmp_path, script(print_it)).doctor(parent)
+    process.start()
     qtbot.waitUntil(lambda: process.state() == process.ProcessState.NotRunning)
     found = findings_of(bytes(process.readAllStandardOutput().data()))
     assert found is not None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QObject, QProcess, Qt
 from PySide6.QtGui import QAccessible, QFont
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import (
@@ -391,6 +392,30 @@ def test_a_doctor_that_cannot_run_says_so(
     page.examine.click()
     qtbot.waitUntil(page.examine.isEnabled)
     assert "could not be run" in page.result.text()
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_doctor_whose_failure_is_known_within_its_start_can_be_asked_again(
+    make_program: Callable[..., TrayProgram], folder: Path, said: bool
+) -> None:
+    """As on Windows, where nothing comes after `start` has returned."""
+
+    class Failing(QProcess):
+        def start(self, *_: object) -> None:
+            if said:
+                self.errorOccurred.emit(QProcess.ProcessError.FailedToStart)
+
+    class Doctorless(Launch):
+        def doctor(self, parent: QObject) -> QProcess:
+            return Failing(parent)
+
+    page = doctor_of(make_program(launch=Doctorless(folder)).open_window())
+    for _ in range(2):
+        page.examine.click()
+        assert page.examine.isEnabled()
+        assert not page.busy.isVisible()
+        assert "could not be run" in page.result.text()
+        page.result.setText("")
 
 
 def test_an_examination_is_asked_for_once_at_a_time(window: Window, service: FakeService, qtbot: QtBot) -> None:
