@@ -124,7 +124,10 @@ class Bridge(QObject):
             return _nothing_to_close
 
     async def _in_windows(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function on the GUI thread, and wait for it."""
+        """Call a function on the GUI thread, and wait until that thread has taken it up.
+
+        Being there proves that it lives. What it then does may be to build a window, which takes its time.
+        """
         heard = self._loop.create_future()
 
         def say_heard() -> None:
@@ -132,8 +135,8 @@ class Bridge(QObject):
                 heard.set_result(None)
 
         def call() -> None:
-            function(*arguments)
             self._to_loop(say_heard)
+            function(*arguments)
 
         self._post(call)
         await heard

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from PySide6.QtGui import QImage
 
+from agent.control.endpoint import UnixSocket
 from agent.control.protocol import Order, Pause
 from agent.tray.icons import TRAY_COLOURS
+from agent.tray.single import endpoint_of_tray
 from tests.support.desktop import Desktop, desktop, wait_for
 from tests.support.fake_service import FakeService, fake_service, make_busy_status, make_held_status
 
@@ -115,7 +117,9 @@ def _paused(screen: Desktop, service: FakeService) -> bool:
 
 def test_without_a_tray_a_second_start_opens_the_window(screen: Desktop, service: FakeService) -> None:
     first = start_program(screen)
-    wait_for((screen.folder / "data" / "tray.pid").exists, "the first program")
+    hears = endpoint_of_tray(screen.folder / "data")
+    assert isinstance(hears, UnixSocket)
+    wait_for(hears.path.exists, "the first program")
     second = start_program(screen)
     assert second.wait(30) == 0
     wait_for(lambda: screen.windows("Fallow"), "the window")

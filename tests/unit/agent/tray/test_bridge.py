@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.control.protocol import Answer, Done, Enrol, Pause, Refused, Resume, Told
+from agent.tray import single
 from agent.tray.bridge import Bridge
 from tests.support.fake_service import FakeService, fake_service, make_status
 
@@ -108,6 +110,26 @@ def test_somebody_who_started_the_service_need_not_wait(folder: Path, qtbot: QtB
             patient.look_now()
     finally:
         patient.stop()
+
+
+def test_a_second_start_is_heard_before_its_wish_is_carried_out(
+    bridge: Bridge, folder: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single, "ANSWER_WAIT_S", 30)
+    heard, answers, answered = list[bool](), list[bool](), threading.Event()
+
+    def second_start() -> None:
+        answers.append(asyncio.run(single.hand_over(folder, "show")))
+        answered.set()
+
+    # A window that takes as long to build as the second start waits for its answer.
+    bridge.wished.connect(lambda _: heard.append(answered.wait(10)))
+    bridge.start()
+    other = threading.Thread(target=second_start)
+    other.start()
+    qtbot.waitUntil(lambda: bool(heard))
+    other.join()
+    assert (heard, answers) == ([True], [True])
 
 
 @pytest.mark.usefixtures("service")
