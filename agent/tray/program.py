@@ -84,7 +84,9 @@ class TrayProgram(QObject):
         return self.window
 
     def enrol(self) -> EnrolDialog:
-        """Show the dialog for joining a fleet."""
+        """Show the dialog for joining a fleet: the one that waits for its answer, or a new one."""
+        if self._enrol is not None and not self._enrol.isVisible():
+            self._close_enrol()  # it was answered out of sight
         if self._enrol is None:
             from agent.tray.enrol import EnrolDialog
 

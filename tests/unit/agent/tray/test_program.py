@@ -201,6 +201,10 @@ def test_a_dialog_closed_while_it_waits_comes_back_as_it_was(
     dialog.reject()
     service.approve()
     qtbot.waitUntil(lambda: not dialog.waiting)
+    fresh = program.enrol()
+    assert fresh is not dialog
+    assert fresh.invite.isVisible()
+    assert fresh.join.isVisible()
 
 
 def test_a_bad_invite_can_be_corrected(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
