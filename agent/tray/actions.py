@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QMenu
 from agent.control.protocol import DeviceShown, Status
 from agent.tray.commands import Commands
 from agent.tray.texts import Texts
-from agent.tray.view import Ability, Shown
+from agent.tray.view import Ability, Shown, why_not_switch
 
 PAUSES_S = {"pause_15_min": 15 * 60, "pause_1_h": 60 * 60}
 
@@ -39,6 +39,7 @@ class Actions(QObject):
         self._bound: dict[str, _Bound] = {}
         self.devices: dict[str, QAction] = {}
         """By name, in the order the service lists them."""
+        self._devices: list[DeviceShown] = []
         for name, seconds in PAUSES_S.items():
             self._add(name, partial(commands.pause_for, seconds), "pause")
         self._add("pause_tomorrow", commands.pause_until_tomorrow, "pause")
@@ -78,8 +79,13 @@ class Actions(QObject):
             return
         quit_.action.setText(quit_.text)
 
-    def follow_devices(self, devices: list[DeviceShown]) -> None:
-        """Show one switch for each device; emits `devices_changed` if they are others than before."""
+    def follow_devices(self, devices: list[DeviceShown] | None) -> None:
+        """Show one switch for each device; emits `devices_changed` if they are others than before.
+
+        None: there is no service to switch anything. They show what it said last, and why they do nothing.
+        """
+        has_service = devices is not None
+        self._devices = devices = self._devices if devices is None else devices
         if list(self.devices) != [device.name for device in devices]:
             for action in self.devices.values():
                 action.deleteLater()
@@ -87,10 +93,10 @@ class Actions(QObject):
             self.devices_changed.emit()
         for device in devices:
             action = self.devices[device.name]
-            locked = not device.on and device.set_by == "admin"
+            why_not = why_not_switch(device, self._texts, has_service=has_service)
             action.setChecked(device.on)
-            action.setEnabled(not locked)
-            action.setToolTip(self._texts("why_not.device_admin") if locked else device.full_name)
+            action.setEnabled(not why_not)
+            action.setToolTip(why_not or device.full_name)
 
     def _device_action(self, device: DeviceShown) -> QAction:
         action = QAction(self._texts("action.device", name=device.name, full_name=device.full_name), self)

@@ -151,7 +151,7 @@ class TrayProgram(QObject):
 
     def _take(self, status: Status) -> None:
         self.status, self._trouble = status, ""
-        self.actions.follow_devices(status.devices)
+        self._follow_devices()
         for kind in self._notices.due(status, time.monotonic()):
             self.icon.notify(self._texts(f"notice.{kind}"), self._texts(f"notice.{kind}_more"))
         self._refresh()
@@ -161,7 +161,11 @@ class TrayProgram(QObject):
 
     def _lose(self, why: str) -> None:
         self.status, self._trouble = None, why
+        self._follow_devices()
         self._refresh()
+
+    def _follow_devices(self) -> None:
+        self.actions.follow_devices(self.status.devices if self.status else None)
 
     def _refresh(self) -> None:
         now_s = time.time()
@@ -177,6 +181,10 @@ class TrayProgram(QObject):
             self._ticking.stop()
 
     def _say(self, text: str, failed: bool) -> None:
+        if failed:
+            # A switch moves when it is clicked; what was refused has to move it back, in the menu and on the page.
+            self._follow_devices()
+            self._refresh()
         if self.window is not None and self.window.isVisible():
             self.window.say(text, failed)
         elif failed:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.control.protocol import Phase, PolicyRow, ReasonShown, Status
+from agent.control.protocol import DeviceShown, Phase, PolicyRow, ReasonShown, Status
 from agent.tray.texts import Texts
 
 StateIcon = Literal["idle", "contributing", "paused", "waiting", "attention", "offline"]
@@ -82,6 +82,13 @@ def must_ask_consent(status: Status) -> bool:
         row.field == CONSENT_FIELD and row.value is not False and row.asked.get("employee") is None
         for row in status.policy
     )
+
+
+def why_not_switch(device: DeviceShown, texts: Texts, *, has_service: bool) -> str:
+    """Say why a device's switch can do nothing now; empty: it can."""
+    if not has_service:
+        return texts("why_not.no_service")
+    return texts("why_not.device_admin") if not device.on and device.set_by == "admin" else ""
 
 
 def can_change(row: PolicyRow) -> bool:

@@ -19,7 +19,7 @@ from agent.tray.actions import Actions
 from agent.tray.commands import Commands
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
-from agent.tray.view import Shown
+from agent.tray.view import Shown, why_not_switch
 from agent.tray.widgets import TITLE_SCALE, Numbers, Picture, heading, label
 
 
@@ -73,7 +73,7 @@ class NowPage(Page):
         self.reasons.setVisible(several)
         self.reasons_heading.setVisible(several)
         self.stages.follow(status.stages if status else [])
-        self.devices.follow(status.devices if status else [])
+        self.devices.follow(status.devices if status else None)
         self.given.setText(self._given(status.contribution) if status else "")
         self.given.setVisible(status is not None)
         self.given_heading.setVisible(status is not None)
@@ -169,7 +169,7 @@ class _Stages(QWidget):
 
 
 class _Devices(QWidget):
-    """A switch for each device. What the administrator switched off cannot be switched on here, and says so."""
+    """A switch for each device. One that can do nothing says why: the administrator's, or all without a service."""
 
     def __init__(self, texts: Texts, commands: Commands, numbers: Numbers) -> None:
         super().__init__()
@@ -178,8 +178,11 @@ class _Devices(QWidget):
         self._lines.setContentsMargins(0, 0, 0, 0)
         self._lines.addWidget(heading(texts("now.devices")))
         self.boxes: dict[str, QCheckBox] = {}
+        self._devices: list[DeviceShown] = []
 
-    def follow(self, devices: list[DeviceShown]) -> None:
+    def follow(self, devices: list[DeviceShown] | None) -> None:
+        has_service = devices is not None
+        self._devices = devices = self._devices if devices is None else devices
         self.setVisible(bool(devices))
         if list(self.boxes) != [device.name for device in devices]:
             for box in self.boxes.values():
@@ -194,12 +197,12 @@ class _Devices(QWidget):
                 full_name=device.full_name,
                 memory=self._numbers.memory(device.memory_bytes),
             )
-            locked = not device.on and device.set_by == "admin"
+            why_not = why_not_switch(device, self._texts, has_service=has_service)
             box.setText(text)
             box.setAccessibleName(text)
             box.setChecked(device.on)
-            box.setEnabled(not locked)
-            box.setToolTip(self._texts("why_not.device_admin") if locked else "")
+            box.setEnabled(not why_not)
+            box.setToolTip(why_not)
 
     def _add(self, name: str) -> QCheckBox:
         box = QCheckBox()

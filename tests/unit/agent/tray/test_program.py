@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMenu, QMessageBox
+from PySide6.QtWidgets import QApplication, QCheckBox, QMenu, QMessageBox
 
 from agent.control.protocol import (
     ChangeSetting,
@@ -29,6 +30,7 @@ from agent.tray import palettes
 from agent.tray.app import choose_colours
 from agent.tray.consent import ConsentDialog
 from agent.tray.launch import Launch
+from agent.tray.pages.now import NowPage
 from agent.tray.program import IN_SIGHT_MS, IN_TRAY_MS, TrayProgram
 from tests.support.fake_service import (
     FakeService,
@@ -85,6 +87,46 @@ def test_a_device_is_switched_from_the_menu_and_the_service_is_believed(
     assert len(service.orders) == 1
     assert not program.actions.devices["NPU"].isEnabled()
     assert "company" in program.actions.devices["NPU"].toolTip()
+
+
+def switches(program: TrayProgram, name: str) -> list[QAction | QCheckBox]:
+    """A device's switch in the menu and on the page."""
+    page = program.open_window("now").pages["now"]
+    assert isinstance(page, NowPage)
+    return [program.actions.devices[name], page.devices.boxes[name]]
+
+
+def test_a_refused_switch_goes_back_in_the_menu_and_on_the_page(
+    program: TrayProgram, service: FakeService, qtbot: QtBot
+) -> None:
+    service.refuse(SwitchDevice, "The settings cannot be written; free some disk space.")
+    service.say(make_busy_status())
+    qtbot.waitUntil(lambda: bool(program.actions.devices))
+    for place in (0, 1):
+        switch = switches(program, "GPU.0")[place]
+        with qtbot.waitSignal(program.commands.said):
+            switch.trigger() if isinstance(switch, QAction) else switch.click()
+            assert not switch.isChecked()
+        assert all(switch.isChecked() for switch in switches(program, "GPU.0"))
+    assert len(service.orders) == 2
+
+
+def test_without_a_service_no_device_can_be_switched_and_it_says_why(
+    program: TrayProgram, service: FakeService, qtbot: QtBot
+) -> None:
+    service.say(make_busy_status())
+    qtbot.waitUntil(lambda: bool(program.actions.devices))
+    program.open_window("now")
+    program.actions.devices["GPU.0"].setChecked(False)  # clicked in the moment the service ends
+    service.stop()
+    qtbot.waitUntil(lambda: program.status is None)
+    for switch in switches(program, "GPU.0"):
+        assert (switch.isEnabled(), switch.isChecked()) == (False, True)
+        assert switch.toolTip() == "The agent is not running."
+    service.start()
+    qtbot.waitUntil(lambda: program.status is not None)
+    assert all(switch.isEnabled() for switch in switches(program, "GPU.0"))
+    assert not any(switch.isEnabled() for switch in switches(program, "NPU"))
 
 
 def test_devices_that_change_change_the_menu(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
