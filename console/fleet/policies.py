@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +18,10 @@ from agent.link.identity import DeviceId
 from agent.link.messages import PolicyKept, VolunteerPolicy
 from agent.volunteer.availability import is_coarse
 from agent.volunteer.documents import LIFE_S, SCHEMA, PolicyBody, encode_body
-from console.fleet.events import AgentJoined, AgentTold, FleetEvent
+from console.fleet.events import AgentJoined, AgentLost, AgentTold, FleetEvent
 from console.fleet.hub import Hub
 from console.registry.policies import combined
-from console.registry.records import DeviceRecord, PolicyRecord
+from console.registry.records import PolicyRecord
 from console.registry.registry import Registry
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ class PolicyPost:
         self._fleet_id = fleet_id
         self._sign = sign
         self._now = now
-        self._published = registry.policies.revision()
+        self._told: dict[str, tuple[int, list[str]]] = {}
+        """For which revision and which tags each connected PC was last told."""
 
     def on_fleet_event(self, event: FleetEvent) -> None:
         """Tell a PC that joined what is wanted of it."""
@@ -58,27 +59,37 @@ class PolicyPost:
             wanted = self._registry.policies.list()
             record = self._registry.devices.find(DeviceId(event.agent.device_id)) if wanted else None
             if record is not None:
-                self._post(wanted, record)
+                self._post(wanted, record.device_id, record.tags)
+        elif isinstance(event, AgentLost):
+            self._told.pop(event.device_id, None)
 
     def publish(self) -> None:
-        """Tell every connected PC: the wishes, or the tags, have changed. What cannot be read is told to nobody."""
-        wanted = self._registry.policies.list()
-        records = {str(record.device_id): record for record in self._registry.devices.list()} if wanted else {}
-        for agent in self._hub.agents():
-            if agent.hello.takes_policy and agent.device_id in records:
-                self._post(wanted, records[agent.device_id])
-        self._published = max((record.revision for record in wanted), default=0)
+        """Tell those connected PCs for which the wishes, or their tags, have changed."""
+        self._tell(*self._read())
 
     async def catch_up(self) -> None:
         """Tell the PCs held here what another console of a shared registry was told meanwhile."""
-        if await asyncio.to_thread(self._registry.policies.revision) != self._published:
-            self.publish()
+        self._tell(*await asyncio.to_thread(self._read))
 
-    def _post(self, wanted: Sequence[PolicyRecord], record: DeviceRecord) -> None:
-        revision, wishes = combined(wanted, record.tags)
-        now_s, device_id = self._now(), str(record.device_id)
+    def _read(self) -> tuple[list[PolicyRecord], dict[DeviceId, list[str]]]:
+        """Read once for all PCs: what is wanted, and who has which tags. Any thread."""
+        wanted = self._registry.policies.list()
+        return wanted, self._registry.devices.tags() if wanted else {}
+
+    def _tell(self, wanted: Sequence[PolicyRecord], tags: Mapping[DeviceId, list[str]]) -> None:
+        revision, _ = combined(wanted, ())
+        for agent in self._hub.agents():
+            device_id = DeviceId(agent.device_id)
+            known = agent.hello.takes_policy and device_id in tags
+            if known and self._told.get(device_id) != (revision, tags[device_id]):
+                self._post(wanted, device_id, tags[device_id])
+
+    def _post(self, wanted: Sequence[PolicyRecord], device_id: DeviceId, tags: list[str]) -> None:
+        revision, wishes = combined(wanted, tags)
+        now_s = self._now()
         body = encode_body(PolicyBody(SCHEMA, self._fleet_id, device_id, revision, now_s, now_s + LIFE_S, wishes))
         self._hub.tell(device_id, VolunteerPolicy(body, self._sign(body)))
+        self._told[device_id] = revision, tags
 
 
 def fact_of(told: AgentTold) -> dict[str, Any]:

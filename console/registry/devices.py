@@ -260,6 +260,12 @@ class Devices:
         with self._database.reading() as session:
             return session.scalar(select(func.count()).select_from(DeviceRow)) or 0
 
+    def tags(self) -> dict[DeviceId, list[str]]:
+        """Return the tags of every device."""
+        with self._database.reading() as session:
+            rows = session.execute(select(DeviceRow.device_id, DeviceRow.tags))
+            return {DeviceId(device_id): list(tags) for device_id, tags in rows}
+
     def list(self, *states: DeviceState) -> list[DeviceRecord]:
         """Return the devices in these states (all if none are given), the oldest first."""
         query = select(DeviceRow).order_by(DeviceRow.created_s, DeviceRow.device_id)

@@ -159,6 +159,8 @@ class MemberRoutes:
         former = self._registry.devices.resolve(asked.former)
         self._registry.devices.merge(self._device(request).device_id, former.device_id, actor)
         self._cut(former, "retired", "This PC was enrolled anew.")
+        if self._post is not None:
+            self._post.publish()
         return json_response(wire.Done())
 
     async def show_authority(self, request: Request, actor: Actor) -> Response:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from agent.link.identity import DeviceId
 from agent.link.messages import PolicyKept, Resting, VolunteerPolicy
 from agent.volunteer.documents import PolicyBody
 from agent.volunteer.policy import Wishes
@@ -18,7 +19,6 @@ from console.fleet.events import AgentJoined, AgentTold, AgentView
 from console.fleet.hub import Hub
 from console.fleet.policies import LONGEST_ANSWER, POLICY_FACT, RESTING_FACT, PolicyPost, fact_of
 from console.registry.devices import DeviceRequest
-from console.registry.records import DeviceRecord
 from console.registry.registry import Registry
 from tests.support.enrolment import Clock
 from tests.support.fleet import make_hello
@@ -61,7 +61,14 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 def add_device(registry: Registry, tags: list[str]) -> str:
     request = DeviceRequest(
-        "ab" * 32, b"request", "ABCD-EFGH-K", "pc", {}, "file", registry.invites.create().token_id.hex(), tags
+        f"{registry.devices.count():064x}",
+        b"request",
+        "ABCD-EFGH-K",
+        "pc",
+        {},
+        "file",
+        registry.invites.create().token_id.hex(),
+        tags,
     )
     return registry.devices.approve(registry.devices.add_pending(request).device_id).device_id
 
@@ -109,16 +116,28 @@ async def test_a_change_nobody_could_be_told_is_told_in_the_next_round(
         desk.join(add_device(desk.registry, []))
     desk.registry.policies.change("", {"paused": True})
 
-    def away() -> list[DeviceRecord]:
+    def away() -> dict[DeviceId, list[str]]:
         raise OperationalError("SELECT", {}, Exception("the database is away"))
 
     with monkeypatch.context() as broken:
-        broken.setattr(desk.registry.devices, "list", away)
+        broken.setattr(desk.registry.devices, "tags", away)
         with pytest.raises(OperationalError):
             await desk.post.catch_up()
     assert desk.hub.told == []
     await desk.post.catch_up()
     assert [body.wishes.paused for _, body in desk.hub.told] == [True, True]
+
+
+async def test_tags_that_another_console_gave_are_caught_up_with_for_their_pc_alone(desk: Desk) -> None:
+    desk.registry.policies.change("lab", {"paused": True})
+    first, second = add_device(desk.registry, []), add_device(desk.registry, [])
+    for device_id in (first, second):
+        desk.join(device_id)
+    assert [body.wishes.paused for _, body in desk.hub.told] == [None, None]
+    desk.registry.devices.set_tags(DeviceId(second), ["lab"])
+    for _ in range(2):
+        await desk.post.catch_up()
+    assert [(told, body.wishes.paused) for told, body in desk.hub.told[2:]] == [(second, True)]
 
 
 def test_answers_are_kept_as_far_as_they_make_sense(expected_logs: Any) -> None:
