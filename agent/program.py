@@ -276,11 +276,11 @@ class Program:
     def _hear(self, event: SystemEvent) -> None:
         """Called in a thread of the board."""
         self._volunteer.hear(event)
-        if event in ("suspending", "resumed"):
+        if event in ("suspending", "resumed", "shutting_down"):
             asyncio.run_coroutine_threadsafe(self._for_sleep(event), self._loop)
 
     async def _for_sleep(self, event: SystemEvent) -> None:
-        """Let the PC sleep once its memory is back; hold the next sleep up again after it."""
+        """Let the PC sleep or shut down once its memory is back; hold the next time up again after a sleep."""
         if event == "resumed":
             await self._delay.take()
             return
@@ -292,11 +292,16 @@ class Program:
     async def _keep_metering(self) -> None:
         while True:
             await asyncio.sleep(METER_EVERY_S)
-            if self._volunteer.state.phase is Phase.SERVING:
-                self._meter.look(self._volunteer.gates.all())
-                self._server.changed()
+            self._count()
             if not self._volunteer.always:
                 await self._learn(time.time())
+
+    def _count(self) -> None:
+        """Count what was served since the last time; time that is not looked at would be booked as served later."""
+        serving = self._volunteer.state.phase is Phase.SERVING
+        self._meter.look(self._volunteer.gates.all() if serving else [])
+        if serving:
+            self._server.changed()
 
     async def _learn(self, unix_s: float) -> None:
         """Learn when this PC rests, and tell the console as much of it as the policy lets."""

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import functools
 import math
+import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent import cli
@@ -20,6 +22,7 @@ from agent.control.endpoint import UnixSocket, endpoint_of
 from agent.control.errors import OrderRefused
 from agent.control.protocol import Enrol, Leave, Pause, QueryHistory, Quit, Release, Resume, Status, Told
 from agent.devices import find_runtime
+from agent.history import Meter
 from agent.link import invite as invites
 from agent.link.channel import Backoff
 from agent.link.identity import Identity
@@ -28,9 +31,12 @@ from agent.program import Program
 from agent.service import AgentService
 from agent.settings import AgentSettings
 from agent.volunteer.documents import PolicyBody
+from agent.volunteer.probes.base import SystemEvent
+from agent.volunteer.states import Phase
 from console.fleet.events import AgentLost, AgentYielded
 from tests.support.agents import Children, until
 from tests.support.fleet import Fleet, make_load, running_fleet
+from tests.support.hand_clock import HandClock
 from tests.support.libraries import make_library
 from tests.support.membership import open_office
 
@@ -204,3 +210,31 @@ async def test_what_is_learnt_of_the_week_is_kept_and_told_only_if_the_policy_le
     volunteer.policy_changed()
     await program._learn(1_767_571_200.0 + 26 * 3600)
     assert len(volunteer.resting.blocks) == 56
+
+
+async def test_hours_in_which_a_pc_is_held_are_never_booked_as_served(tmp_path: Path, runtime: Path) -> None:
+    program = Program(tmp_path, AgentSettings(), KEYS, None)
+    volunteer, clock = program._volunteer, HandClock()
+    program._meter = Meter(program._history, clock)
+    gate = volunteer.gates.make()
+    for phase, minutes in ((Phase.HELD, 600), (Phase.SERVING, 2), (Phase.PAUSED, 5)):
+        volunteer.state = msgspec.structs.replace(volunteer.state, phase=phase)
+        for _ in range(minutes):
+            clock.now_s += 60.0
+            program._count()
+    volunteer.gates.remove(gate)
+    assert program._history.contribution().total_h == pytest.approx(2 / 60)
+
+
+@pytest.mark.parametrize("event", ["suspending", "shutting_down"])
+async def test_the_system_goes_on_as_soon_as_the_memory_is_back(
+    tmp_path: Path, runtime: Path, event: SystemEvent
+) -> None:
+    program = Program(tmp_path, AgentSettings(), KEYS, None)
+    reads, writes = os.pipe()
+    program._delay._descriptor = writes
+    program._volunteer._empty.set()
+    program._hear(event)
+    await until(lambda: not program._delay.is_held)
+    assert os.read(reads, 1) == b"", "the descriptor is closed, which is what logind waits for"
+    os.close(reads)
