@@ -97,7 +97,8 @@ class UnixSocket(Endpoint):
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # Before bind: there must be no moment in which others may connect.
-            os.fchmod(listening.fileno(), 0o600)
+            with contextlib.suppress(OSError):  # macOS refuses that of a socket; there the folder keeps others out
+                os.fchmod(listening.fileno(), 0o600)
             listening.bind(str(self.path))
             self.path.chmod(0o600)
             listening.listen(16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -264,6 +265,19 @@ def test_the_socket_is_for_its_user_alone(folder: Path, agent: ScriptedAgent) ->
 
     assert asyncio.run(look()) == 0o600
     assert not path_of(folder).exists()
+
+
+async def test_a_system_that_does_not_set_the_mode_of_an_unbound_socket_can_listen_too(
+    folder: Path, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, mode: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    server = ControlServer(endpoint_of(folder), agent)
+    await server.start()
+    assert stat.S_IMODE(path_of(folder).stat().st_mode) == 0o600
+    await server.close()
 
 
 async def test_another_users_program_is_turned_away(
