@@ -37,6 +37,10 @@ class History:
         try:
             self._load()
         except sqlite3.Error as error:
+            if isinstance(error, sqlite3.OperationalError) or not isinstance(error, sqlite3.DatabaseError):
+                # Locked, no right, no space: that passes, and says nothing of what is in the file.
+                log.warning("The history of this PC cannot be read now (%s); the next start tries it again.", error)
+                return
             log.warning("The history of this PC cannot be read (%s); it begins anew.", error)
             with contextlib.suppress(OSError):
                 path.replace(path.with_suffix(".damaged"))
@@ -93,8 +97,8 @@ class History:
 
     def _open(self) -> sqlite3.Connection:
         database = sqlite3.connect(self._path, timeout=1.0)
-        # The figures are not worth making the disk wait: a power cut may take the last of them.
-        database.execute("PRAGMA synchronous = OFF")
+        # A power cut may take the last figures, but not tear the file, which OFF would let it.
+        database.execute("PRAGMA synchronous = NORMAL")
         database.execute(_TABLE)
         return database
 

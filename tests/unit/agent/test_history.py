@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,3 +83,36 @@ def test_a_meter_counts_what_is_new(tmp_path: Path, clock: Clock) -> None:
     assert (row.served_s, row.tokens) == (120.0, 8)
     meter.look([])
     assert history.contribution().total_tokens == 8
+
+
+def test_time_in_which_nothing_was_served_is_not_booked_later(tmp_path: Path, clock: Clock) -> None:
+    history = History(tmp_path / "h.sqlite", watts=1.0, now=clock)
+    meter = Meter(history, clock)
+    clock.now_s += HOUR_S
+    meter.look([])
+    clock.now_s += 60
+    meter.look([Gate.private()])
+    assert history.contribution().total_h == pytest.approx(60 / HOUR_S)
+
+
+def test_a_history_that_is_locked_for_the_moment_is_left_where_it_is(
+    tmp_path: Path, clock: Clock, expected_logs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected_logs("agent.history", "cannot be read now")
+    path = tmp_path / "h.sqlite"
+    History(path, watts=1.0, now=clock).add(1.0, 5, 1.0)
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, timeout: connect(path, timeout=0.01))
+    with contextlib.closing(connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        history = History(path, watts=1.0, now=clock)
+        other.rollback()
+    history.add(1.0, 2, 1.0)
+    assert not path.with_suffix(".damaged").exists()
+    assert History(path, watts=1.0, now=clock).contribution().total_tokens == 7
+
+
+def test_a_power_cut_cannot_tear_the_history(tmp_path: Path, clock: Clock) -> None:
+    with contextlib.closing(History(tmp_path / "h.sqlite", watts=1.0, now=clock)._open()) as database:
+        (level,) = database.execute("PRAGMA synchronous").fetchone()
+    assert level >= 1  # 0 is OFF
