@@ -113,9 +113,15 @@ class PolicyKeeper:
         self._keep(msgspec.structs.replace(self._owner, wishes=wishes))
 
     def keep_pause(self, until_unix_s: float) -> None:
-        """Remember the owner's pause over a restart: 0 none, -1 until it is ended. Raises SettingsUnreadable."""
-        if until_unix_s != self._owner.pause_until_unix_s:
-            self._keep(msgspec.structs.replace(self._owner, pause_until_unix_s=until_unix_s))
+        """Remember the owner's pause over a restart: 0 none, -1 until it is ended. Raises SettingsUnreadable.
+
+        While the settings cannot be read it is remembered until the agent stops: to save it would be to save no wishes.
+        """
+        owner = msgspec.structs.replace(self._owner, pause_until_unix_s=until_unix_s)
+        if self._unreadable:
+            self._owner = owner
+        elif owner != self._owner:
+            self._keep(owner)
 
     def _keep(self, owner: OwnerSettings) -> None:
         try:

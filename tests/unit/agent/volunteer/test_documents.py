@@ -213,6 +213,18 @@ class TestKeeping:
         keeper.change("enabled", True)
         assert not keeper.settings_unreadable
 
+    def test_a_pause_does_not_save_anything_over_lost_settings(
+        self, tmp_path: Path, authority: Authority, expected_logs: Any
+    ) -> None:
+        expected_logs("agent.volunteer.keeping", "cannot be used")
+        (tmp_path / SETTINGS_NAME).write_bytes(b'{"wishes":')
+        keeper = make_keeper(tmp_path, authority)
+        keeper.keep_pause(-1.0)
+        assert keeper.settings_unreadable
+        assert (tmp_path / SETTINGS_NAME).read_bytes() == b'{"wishes":'
+        keeper.change("enabled", True)
+        assert make_keeper(tmp_path, authority).owner.pause_until_unix_s == -1.0
+
     def test_a_policy_of_another_pc_or_a_huge_file_is_not_used(
         self, tmp_path: Path, authority: Authority, signer: Signer, expected_logs: Any
     ) -> None:
