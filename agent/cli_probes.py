@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from agent.volunteer.probes.board import ProbeBoard, Row
+from agent.volunteer.probes.board import ProbeBoard, Row, value_text
 from agent.volunteer.probes.thispc import open_board
 
 FIRST_LOOK_S = 1.2
@@ -48,28 +48,6 @@ def show_probes(options: argparse.Namespace) -> int:
 def as_lines(rows: list[Row]) -> list[str]:
     """Give one line per fact and probe."""
     return [f"{row.fact:18} {row.probe:18} {value_text(row)}" for row in rows]
-
-
-def value_text(row: Row) -> str:
-    """Say in words what a probe sees, or why it does not."""
-    if row.value is None:
-        return f"? {row.problem}"
-    value = row.value
-    if isinstance(value, msgspec.Struct):
-        text = ", ".join(f"{name} {_short(getattr(value, name))}" for name in value.__struct_fields__)
-    elif isinstance(value, tuple):
-        text = ", ".join(map(str, value)) or "none"
-    else:
-        text = _short(value)
-    return f"{text} ({row.problem})" if row.problem else text
-
-
-def _short(value: object) -> str:
-    if value is None:
-        return "?"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def _as_json(board: ProbeBoard) -> dict[str, object]:

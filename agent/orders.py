@@ -20,7 +20,7 @@ from agent.volunteer.clock import steady_s
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.errors import SettingsUnreadable, WishRefused
 from agent.volunteer.policy import ROWS
-from agent.volunteer.probes.board import Row
+from agent.volunteer.probes.board import Row, value_text
 from agent.volunteer.reasons import ReasonCode
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 7 * 86_400.0
@@ -164,7 +164,8 @@ class Orders:
     async def _probes(self, order: wire.AskProbes, _: Tell) -> wire.Answer:
         rows = self._life.probes()
         shown = [
-            wire.ProbeShown(row.fact, "" if row.value is None else str(row.value), row.probe, row.age_s) for row in rows
+            wire.ProbeShown(row.fact, "" if row.value is None else value_text(row), row.probe, row.age_s)
+            for row in rows
         ]
         return wire.Probes(order.id, shown)
 

@@ -42,6 +42,28 @@ class Row:
     age_s: float
 
 
+def value_text(row: Row) -> str:
+    """Say in words what a probe sees, or why it does not."""
+    if row.value is None:
+        return f"? {row.problem}"
+    value = row.value
+    if isinstance(value, msgspec.Struct):
+        text = ", ".join(f"{name} {_short(getattr(value, name))}" for name in value.__struct_fields__)
+    elif isinstance(value, tuple):
+        text = ", ".join(map(str, value)) or "none"
+    else:
+        text = _short(value)
+    return f"{text} ({row.problem})" if row.problem else text
+
+
+def _short(value: object) -> str:
+    if value is None:
+        return "?"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
 class ProbeBoard:
     """Runs probes and watches from `start` to `close`. Every method from any thread.
 

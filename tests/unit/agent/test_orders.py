@@ -20,6 +20,7 @@ from agent.reporting import status_of
 from agent.stage.gate import Gates
 from agent.volunteer.clock import steady_s
 from agent.volunteer.duty import Volunteer
+from agent.volunteer.facts import Memory
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.probes.board import Row
 from agent.volunteer.states import Pause, Resume
@@ -39,7 +40,12 @@ class Life:
         return status_of(make_parts(merged=self.volunteer.merged, devices=[Device("CPU", "A processor", 1, [])]))
 
     def probes(self) -> list[Row]:
-        return [Row("idle_s", "x11", 4.0, "", 0.5), Row("locked", "logind", None, "not told", 0.5)]
+        memory = Memory(8 << 30, 4 << 30)
+        return [
+            Row("idle_s", "x11", 4.0, "", 0.5),
+            Row("locked", "logind", None, "not told", 0.5),
+            Row("memory", "kernel", memory, "", 0.5),
+        ]
 
     async def enrol(self, invite: str, name: str, tell: Callable[[str, str], None]) -> str:
         tell("pending", "ABCD-EFGH-K")
@@ -141,7 +147,11 @@ async def test_enrolling_tells_the_code_and_probes_tell_what_they_do_not_know(as
     assert (await asked.ask(wire.Enrol(9, "flw1x"))).said == "Enrolled with flw1x."
     assert asked.told == [wire.Told(9, "pending", "ABCD-EFGH-K")]
     answer = await asked.ask(wire.AskProbes(10))
-    assert [(probe.name, probe.value) for probe in answer.probes] == [("idle_s", "4.0"), ("locked", "")]
+    assert [(probe.name, probe.value) for probe in answer.probes] == [
+        ("idle_s", "4.0"),
+        ("locked", ""),
+        ("memory", "total_bytes 8589934592, available_bytes 4294967296, low no, pressure_percent ?"),
+    ]
     await asked.ask(wire.Leave(11))
     assert asked.life.calls == ["leave"]
     assert (await asked.ask(wire.QueryHistory(12, 0, 1e12))).rows == []
