@@ -161,7 +161,8 @@ class Volunteer:
         """Take an order into account at once. Raises SettingsUnreadable when a pause cannot be kept for a restart."""
         if isinstance(order, Release) and self.always:
             # There is no owner whose leaving could be waited for.
-            order = Pause(self._clock() + RELEASED_S)
+            away = Pause(self._clock() + RELEASED_S)
+            order = order if self._pauses_beyond(away) else away
         self._orders.append(order)
         self._news.set()
         if isinstance(order, Pause):
@@ -171,6 +172,16 @@ class Volunteer:
             self.keeper.keep_pause(until_unix_s)
         elif isinstance(order, Resume):
             self.keeper.keep_pause(0.0)
+
+    def _pauses_beyond(self, pause: Pause) -> bool:
+        """Say whether this PC is paused for longer than that already, with the orders that still wait."""
+        until_s = self.state.pause_until_s
+        for order in self._orders:
+            if isinstance(order, Pause):
+                until_s = math.inf if order.until_s is None else order.until_s
+            elif isinstance(order, Resume):
+                until_s = None
+        return until_s is not None and pause.until_s is not None and until_s > pause.until_s
 
     def look_again(self) -> None:
         """Something of the work changed."""

@@ -244,6 +244,28 @@ async def test_a_machine_nobody_sits_at_is_available_at_once_and_held_by_orders_
         assert duty.volunteer.refusal()
 
 
+@pytest.mark.parametrize("until_s", [None, 3600.0], ids=["until it is ended", "for an hour"])
+@pytest.mark.parametrize("is_looked_at", [True, False])
+async def test_to_give_memory_back_does_not_shorten_a_longer_pause(
+    tmp_path: Path, until_s: float | None, is_looked_at: bool
+) -> None:
+    async with on_duty(tmp_path, always=True) as duty:
+        await duty.serve()
+        duty.volunteer.order(Pause(until_s if until_s is None else steady_s() + until_s))
+        if is_looked_at:
+            await duty.until(lambda: duty.volunteer.state.pause_until_s is not None)
+        kept = duty.volunteer.keeper.owner.pause_until_unix_s
+        duty.volunteer.order(Release())
+        await duty.until(lambda: not duty.volunteer._orders)
+        assert duty.volunteer.state.pause_until_s is not None
+        assert duty.volunteer.state.pause_until_s > steady_s() + 3000
+        assert duty.volunteer.keeper.owner.pause_until_unix_s == kept != 0.0
+        duty.volunteer.order(Resume())
+        duty.volunteer.order(Release())
+        await duty.until(lambda: not duty.volunteer._orders)
+        assert duty.volunteer.state.pause_until_s == pytest.approx(steady_s() + 60, abs=30)
+
+
 async def test_the_end_of_the_agent_shuts_the_gates(tmp_path: Path) -> None:
     async with on_duty(tmp_path) as duty:
         await duty.serve()
