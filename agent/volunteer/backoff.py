@@ -1,4 +1,4 @@
-"""Waits that grow with each repetition and are forgotten after a calm hour. Pure."""
+"""Waits that grow with each repetition and are forgotten an hour after the last one is over. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def after_event(
 
     The wait also lasts until no window that begins with a counted event could hold more than `allowed` + 1.
     """
-    calm = not backoff.times_s or now_s - backoff.times_s[-1] >= CALM_S
+    # While it waits nothing can happen: an hour that counted from the event would be over with a wait of an hour.
+    calm = not backoff.times_s or now_s - max(backoff.times_s[-1], backoff.until_s) >= CALM_S
     level = 0 if calm else backoff.level
     times_s = (*(time_s for time_s in backoff.times_s if now_s - time_s < window_s), now_s)[-(allowed + 1) :]
     if len(times_s) <= allowed:
