@@ -80,14 +80,18 @@ class HeatSensors(Simple):
 
 
 def read_displays(folder: Path = DRM) -> Seen:
-    """Tell whether every connected display is off. Raises Absent where the kernel drives none."""
-    states = [
-        _text(connector / "dpms")
-        for connector in folder.glob("card*-*")
-        if _text(connector / "status") == "connected" and _text(connector / "enabled") != "disabled"
-    ]
-    if not any(folder.glob("card*-*")):
+    """Tell whether every connected display is off, or switched off in the settings.
+
+    Raises Absent where the kernel drives none, and Unreadable where none is connected: a PC that is used from elsewhere
+    has no display that could go dark.
+    """
+    connectors = list(folder.glob("card*-*"))
+    if not connectors:
         raise Absent("the kernel drives no display")
+    connected = [connector for connector in connectors if _text(connector / "status") == "connected"]
+    if not connected:
+        raise Unreadable("no display is connected")
+    states = [_text(one / "dpms") for one in connected if _text(one / "enabled") != "disabled"]
     known = [state for state in states if state]
     if not known and states:
         raise Unreadable("the displays do not tell")

@@ -115,11 +115,17 @@ def test_no_sensor_at_all_is_absent(tmp_path: Path) -> None:
           "card0-DP-1": {"status": "disconnected", "dpms": "On"}}, True),
         ({"card0-eDP-1": {"status": "connected", "dpms": "On", "enabled": "disabled"},
           "card0-DP-1": {"status": "connected", "dpms": "Off", "enabled": "enabled"}}, True),
-        ({"card0-DP-1": {"status": "disconnected", "dpms": "Off"}}, True),
+        ({"card0-eDP-1": {"status": "connected", "dpms": "Off", "enabled": "disabled"}}, True),
     ],
 )  # fmt: skip
 def test_displays_are_off_when_every_connected_one_is(tmp_path: Path, tree: Files, off: bool) -> None:
     assert read_displays(grow(tmp_path, tree)) == {"displays_off": off}
+
+
+@pytest.mark.parametrize("status", ["disconnected", "unknown", ""])
+def test_no_connected_display_is_no_dark_one(tmp_path: Path, status: str) -> None:
+    with pytest.raises(Unreadable, match="no display is connected"):
+        read_displays(grow(tmp_path, {"card0-DP-1": {"status": status, "dpms": "Off"}}))
 
 
 def test_displays_that_do_not_tell(tmp_path: Path) -> None:
