@@ -79,6 +79,13 @@ class Compositor:
     def add_seat(self) -> None:
         self._global(99, "wl_seat", 5)
 
+    def remove_global(self, number: int) -> None:
+        """Say that a global is gone; who connects later never hears of it. Seats are numbered from 1, then the rest."""
+        if self._globals[number - 1][0] == "wl_seat":
+            self._seats -= 1
+        self._globals[number - 1] = ("", 0)
+        self._event(2, 1, struct.pack("=I", number))
+
     def send_raw(self, data: bytes) -> None:
         assert self._client is not None
         self._client.sendall(data)
@@ -124,7 +131,8 @@ class Compositor:
         self.requests.append((target, opcode, body))
         if (target, opcode) == (1, 1):
             for number, (interface, version) in enumerate(self._globals, 1):
-                self._global(number, interface, version)
+                if interface:
+                    self._global(number, interface, version)
         elif (target, opcode) == (1, 0):
             self._event(struct.unpack("=I", body)[0], 0, bytes(4))
         elif target == 4:

@@ -129,7 +129,7 @@ class WaylandIdle:
         first = _FIRST_SEAT + len(seats)
         self._ask(connection, notifier, seats, first)
         connection.settimeout(None)
-        self._listen(messages, range(first, first + len(seats)), say)
+        self._listen(messages, seats, range(first, first + len(seats)), say)
 
     def _ask(self, connection: socket.socket, notifier: tuple[int, int], seats: list[int], first: int) -> None:
         number, version = notifier
@@ -144,7 +144,11 @@ class WaylandIdle:
             self._idle.clear()
 
     def _listen(
-        self, messages: Iterator[tuple[int, int, bytes]], notifications: range, say: Callable[[SystemEvent], None]
+        self,
+        messages: Iterator[tuple[int, int, bytes]],
+        seats: list[int],
+        notifications: range,
+        say: Callable[[SystemEvent], None],
     ) -> None:
         for target, opcode, body in messages:
             if target in notifications:
@@ -157,6 +161,9 @@ class WaylandIdle:
                     say("input")
             elif target == _REGISTRY and opcode == 0 and global_of(body)[1] == SEAT:
                 raise Unreadable("a seat came: the compositor is asked again")
+            elif target == _REGISTRY and opcode == 1 and removed_global_of(body) in seats:
+                # Nothing is ever said of it again: without this it would count as in use for ever.
+                raise Unreadable("a seat went: the compositor is asked again")
             else:
                 refuse_error(target, opcode)
 
@@ -202,6 +209,15 @@ def global_of(body: bytes) -> tuple[int, str, int]:
     except (struct.error, UnicodeDecodeError):
         raise Unreadable("the compositor sent a malformed message") from None
     return number, interface, version
+
+
+def removed_global_of(body: bytes) -> int:
+    """Return the name in a registry's `global_remove` event. Raises Unreadable."""
+    try:
+        (number,) = struct.unpack("=I", body)
+    except struct.error:
+        raise Unreadable("the compositor sent a malformed message") from None
+    return int(number)
 
 
 def bind(number: int, interface: str, version: int, new_id: int) -> bytes:

@@ -143,6 +143,42 @@ def test_a_compositor_that_cannot_tell(make: MakeCompositor, more: dict[str, int
     listening.stop()
 
 
+def test_a_seat_that_goes_is_not_in_use_for_ever(make: MakeCompositor) -> None:
+    compositor = make(seats=2)
+    listening = Listening(compositor.environment)
+    assert compositor.ready.wait(5)
+    compositor.say(IDLED, seat=0)
+    listening.until(0.0)
+    compositor.ready.clear()
+    compositor.remove_global(2)
+    assert compositor.ready.wait(5)  # it was asked anew, about the other seat alone
+    compositor.say(IDLED)
+    listening.until(1.0)
+    listening.stop()
+
+
+def test_another_thing_that_goes_changes_nothing(make: MakeCompositor) -> None:
+    compositor = make()
+    listening = Listening(compositor.environment)
+    assert compositor.ready.wait(5)
+    compositor.ready.clear()
+    compositor.remove_global(2)  # the notifier
+    compositor.say(IDLED)
+    listening.until(1.0)
+    assert not compositor.ready.is_set()
+    listening.stop()
+
+
+def test_a_removal_that_names_nothing_is_unreadable(make: MakeCompositor) -> None:
+    compositor = make()
+    listening = Listening(compositor.environment)
+    assert compositor.ready.wait(5)
+    compositor.ready.clear()
+    compositor.send_raw(struct.pack("=II", 2, 8 << 16 | 1))
+    assert compositor.ready.wait(5)  # it was asked anew
+    listening.stop()
+
+
 def test_garbage_is_unreadable(make: MakeCompositor) -> None:
     compositor = make()
     listening = Listening(compositor.environment)
