@@ -50,19 +50,31 @@ class MutterIdle(BusSource):
 
 
 class KdeIdle(BusSource):
-    """KDE's idle time, where its screen saver counts it: milliseconds on X11, nothing or for ever 0 on Wayland."""
+    """KDE's idle time, where its screen saver counts it: milliseconds on X11, nothing or for ever 0 on Wayland.
+
+    Absent on other desktops: their lockers have the same name on the bus, and some of them count seconds.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__("SESSION", environment)
+        self._is_kde = is_kde(environment)
         self._zeros = ZEROS_IN_DOUBT
 
     def read(self) -> Seen:
+        if not self._is_kde:
+            raise Absent("the desktop is not KDE")
         (idle_ms,) = self._bus.call(KDE_SAVER, "GetSessionIdleTime")
         idle_ms = whole(idle_ms, 0, MAX_IDLE_MS, "KDE")
         self._zeros = self._zeros + 1 if idle_ms == 0 else 0
         if self._zeros >= ZEROS_IN_DOUBT:
             raise Unreadable("KDE says 0 all the time")
         return {"idle_s": idle_ms / 1000}
+
+
+def is_kde(environment: Mapping[str, str]) -> bool:
+    """Tell whether this session's desktop is KDE, by what it puts into the environment of its programs."""
+    desktops = environment.get("XDG_CURRENT_DESKTOP", "").upper().split(":")
+    return "KDE" in desktops or bool(environment.get("KDE_FULL_SESSION"))
 
 
 class SaverLock(BusSource):

@@ -163,7 +163,7 @@ def test_closing_ends_a_read_that_waits(bus: dict[str, str], mutter: FakeService
 def test_kde_counts_milliseconds_and_a_zero_for_ever_is_unknown(bus: dict[str, str], make: MakeService) -> None:
     kde, answers = make(KDE_SAVER.service), iter([0, 0, 3000, 0, 0, 0, 0, 0, 250])
     kde.methods[KDE_SAVER.interface, "GetSessionIdleTime"] = lambda: ("u", (next(answers),))
-    source = KdeIdle(bus)
+    source = KdeIdle({**bus, "XDG_CURRENT_DESKTOP": "KDE"})
     for _ in range(2):
         with pytest.raises(Unreadable, match="all the time"):
             source.read()
@@ -179,7 +179,31 @@ def test_kde_on_wayland_does_not_count(bus: dict[str, str], make: MakeService) -
     kde = make(KDE_SAVER.service)
     kde.methods[KDE_SAVER.interface, "GetSessionIdleTime"] = Refusal("org.freedesktop.DBus.Error.NotSupported")
     with pytest.raises(Absent, match="NotSupported"):
-        read(KdeIdle(bus))
+        read(KdeIdle({**bus, "XDG_CURRENT_DESKTOP": "KDE"}))
+
+
+@pytest.mark.parametrize(
+    ("environment", "seen"),
+    [
+        ({"XDG_CURRENT_DESKTOP": "KDE"}, True),
+        ({"XDG_CURRENT_DESKTOP": "Unity:kde"}, True),
+        ({"KDE_FULL_SESSION": "true"}, True),
+        ({"XDG_CURRENT_DESKTOP": "XFCE"}, False),
+        ({"XDG_CURRENT_DESKTOP": "NOTKDE", "KDE_FULL_SESSION": ""}, False),
+        ({}, False),
+    ],
+)
+def test_the_saver_of_another_desktop_is_not_kdes(
+    bus: dict[str, str], make: MakeService, environment: dict[str, str], seen: bool
+) -> None:
+    locker = make(KDE_SAVER.service)  # as light-locker's: it counts seconds
+    locker.methods[KDE_SAVER.interface, "GetSessionIdleTime"] = ("u", (900,))
+    if seen:
+        assert read(KdeIdle({**bus, **environment})) == {"idle_s": 0.9}
+        return
+    with pytest.raises(Absent, match="not KDE"):
+        read(KdeIdle({**bus, **environment}))
+    assert locker.calls == []
 
 
 def test_a_screen_saver_tells_whether_it_covers_the_screen(bus: dict[str, str], make: MakeService) -> None:
