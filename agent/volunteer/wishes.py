@@ -17,7 +17,13 @@ PlainValue = bool | int | float | str | list[str] | None
 DEVICE_KINDS = BUILT_IN.devices
 MAX_DEVICES_OFF = 64
 _YES, _NO = ("yes", "on", "true"), ("no", "off", "false")
-_UNITS = {"s": 1, "min": 60, "h": 3600, "gb": 10**9, "gib": 2**30, "mb": 10**6, "mib": 2**20, "%": 1}
+_UNITS: dict[str, dict[str, int]] = {
+    "seconds": {"": 1, "s": 1, "min": 60, "h": 3600},
+    "bytes": {"mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30},
+    "percent": {"": 1, "%": 1},
+    "number": {"": 1},
+}
+"""By kind of row. Bytes need one: whoever writes 8 means gigabytes, and would get eight bytes."""
 
 
 def check_wishes(wishes: Wishes) -> Wishes:
@@ -101,7 +107,7 @@ def from_text(name: str, text: str) -> Any:
         if word.lower() not in _YES + _NO:
             raise WishRefused(f"{name} is yes or no, and {word[:40]!r} is neither.")
         return word.lower() in _YES
-    return from_plain(name, _number(name, word))
+    return from_plain(name, _number(name, word, _UNITS[kind]))
 
 
 def with_value(wishes: Wishes, name: str, value: Any) -> Wishes:
@@ -116,10 +122,10 @@ def _parse_hours(name: str, text: str) -> Any:
         raise WishRefused(f"{name}: {error}") from None
 
 
-def _number(name: str, word: str) -> float:
+def _number(name: str, word: str, units: dict[str, int]) -> float:
     digits = word.lower().rstrip("abcdefghijklmnopqrstuvwxyz% ")
     unit = word.lower()[len(digits) :].strip()
     try:
-        return float(digits) * _UNITS[unit or "s"]
+        return float(digits) * units[unit]
     except (ValueError, KeyError):
         raise WishRefused(f"{name} is a number, such as 600, 10min or 8GiB, and {word[:40]!r} is none.") from None

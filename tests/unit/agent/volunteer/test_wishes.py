@@ -22,7 +22,10 @@ from agent.volunteer.wishes import check_wishes, from_plain, from_text, to_plain
         ("idle_start_s", "1.5 h", 5400.0),
         ("memory_max_bytes", "8GiB", 8 * 2**30),
         ("memory_max_bytes", "500 MB", 500_000_000),
+        ("memory_max_bytes", "0 GiB", 0),
         ("cpu_busy_percent", "40%", 40.0),
+        ("cpu_busy_percent", "40", 40.0),
+        ("heat_limit_celsius", "85.5", 85.5),
         ("devices", "CPU, NPU", frozenset({"CPU", "NPU"})),
         ("schedule", "Sat 00:00-24:00", ((5 * 1440, 6 * 1440),)),
         ("exclusive_programs", "", frozenset()),
@@ -43,6 +46,26 @@ def test_what_people_type_is_read(name: str, text: str, value: Any) -> None:
 def test_what_makes_no_sense_is_refused_with_a_sentence(name: str, text: str) -> None:
     with pytest.raises(WishRefused, match=r"\.$"):
         from_text(name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("memory_max_bytes", "8"), ("memory_max_bytes", "0"), ("memory_max_bytes", "8min"), ("memory_max_bytes", "8%"),
+        ("idle_start_s", "8GiB"), ("idle_start_s", "10%"), ("cpu_busy_percent", "1min"), ("cpu_busy_percent", "1 MB"),
+        ("heat_limit_celsius", "90%"), ("heat_limit_celsius", "2min"),
+    ],
+)  # fmt: skip
+def test_a_unit_of_another_kind_of_row_is_refused_and_so_are_bytes_without_one(name: str, text: str) -> None:
+    with pytest.raises(WishRefused, match="is a number, such as 600, 10min or 8GiB"):
+        from_text(name, text)
+
+
+def test_every_kind_of_number_has_its_units() -> None:
+    for name, row in ROWS.items():
+        if row.high:
+            unit = {"bytes": " gib"}.get(row.kind, "")
+            assert from_text(name, f"{row.low:g}{unit}") == row.low
 
 
 def test_every_row_goes_to_plain_and_back() -> None:
