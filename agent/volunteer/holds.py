@@ -34,6 +34,7 @@ def judge_signals(state: VolunteerState, facts: Facts, policy: Policy, now_s: fl
             now_s,
             busy=sighting.busy,
             calm=sighting.calm,
+            known=sighting.known,
             source=sighting.source,
             detail=sighting.detail,
         )

@@ -47,11 +47,12 @@ WATCHES: dict[ReasonCode, Watch] = {
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """What one fact says of one reason now. Neither busy nor calm: in between, or unknown."""
+    """What one fact says of one reason now. Neither busy nor calm: in between, or not `known`."""
 
     code: ReasonCode
     busy: bool = False
     calm: bool = False
+    known: bool = True
     source: str = ""
     detail: str = ""
 
@@ -88,7 +89,7 @@ Judged = tuple[bool, bool, str]
 def _known(code: ReasonCode, reading: Reading[_Value], judged: Callable[[_Value], Judged]) -> Sighting:
     value = reading.within(TRUST_S)
     if value is None:
-        return Sighting(code)
+        return Sighting(code, known=False)
     busy, calm, detail = judged(value)
     return Sighting(code, busy=busy, calm=calm, source=reading.source, detail=detail)
 

@@ -137,6 +137,8 @@ class OtherGpu(Simple):
         self._before: dict[str, Client] | None = None
         self._at_s = 0.0
         self._percent: float | None = None
+        self._tells = False
+        """Whether the driver ever told of a program."""
 
     def read(self) -> Seen:
         now_s = self._clock()
@@ -145,7 +147,8 @@ class OtherGpu(Simple):
         clients = self._clients.read()
         before, span_s = self._before, now_s - self._at_s
         self._before, self._at_s = clients, now_s
-        if not clients:
+        self._tells = self._tells or bool(clients)
+        if not self._tells:
             raise Unreadable("no program tells what it asks of a GPU")
         if before is None or span_s <= 0:
             raise Unreadable("two reads are needed")

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from agent.volunteer.facts import Heat, Memory, Power, Reading
+from agent.volunteer.hysteresis import FORGET_S
 from agent.volunteer.machine import step
 from agent.volunteer.policy import GIB, Policy
 from agent.volunteer.presence import Presence, observe
@@ -181,6 +182,8 @@ CALM_AGAIN_S = {
     ReasonCode.ON_BATTERY: 30, ReasonCode.POWER_SAVER: 30, ReasonCode.THERMAL: 300, ReasonCode.METERED_NET: 30,
     ReasonCode.EXCLUSIVE_APP: 15, ReasonCode.PROBE_UNKNOWN: 0,
 }  # fmt: skip
+NEEDED = {"power", "memory"}
+"""What has to be known."""
 HURRIES = {ReasonCode.EXCLUSIVE_APP, ReasonCode.MEM_LOW, ReasonCode.THERMAL}
 
 
@@ -198,6 +201,35 @@ class TestOtherReasons:
         expected_s = CALM_AGAIN_S.get(code, 10) + 10
         assert pc.until(available) == pytest.approx(expected_s, abs=5)
 
+    @pytest.mark.parametrize("code", [code for code, seen in HOLDS.items() if not NEEDED & set(seen)])
+    def test_a_source_that_goes_away_for_good_holds_the_pc_for_minutes_only(self, code: ReasonCode) -> None:
+        pc = serving_pc()
+        pc.seen |= HOLDS[code]
+        pc.until(lambda state: not state.offers)
+        pc.stage("none")
+        pc.live(10)
+        pc.seen = {name: Reading() for name in HOLDS[code]}
+        state = pc.live(FORGET_S - 10)
+        assert state.codes() == [code]
+        assert state.reasons[0].clears_s == pytest.approx(pc.now_s + 10, abs=5)
+        assert pc.until(available) == pytest.approx(20, abs=6)
+
+    @pytest.mark.parametrize("code", [ReasonCode.MEM_LOW, ReasonCode.ON_BATTERY])
+    def test_what_has_to_be_known_holds_the_pc_until_it_is(self, code: ReasonCode) -> None:
+        pc = serving_pc()
+        pc.see(**HOLDS[code])
+        pc.stage("none")
+        pc.seen = {name: Reading() for name in HOLDS[code]}
+        assert pc.live(4 * FORGET_S, every_s=9).codes() == ["probe_unknown"]
+
+    def test_a_source_that_falters_is_believed_as_long_as_it_comes_back(self) -> None:
+        pc = serving_pc()
+        pc.see(metered=True)
+        for _ in range(5):
+            pc.seen = {"metered": Reading()}
+            pc.live(FORGET_S - 20, every_s=9)
+            assert pc.see(metered=True).codes() == ["metered_net"]
+
     @pytest.mark.parametrize("code", [ReasonCode.CPU_BUSY, ReasonCode.MEDIA_GPU_BUSY])
     def test_a_short_spike_of_load_holds_nothing(self, code: ReasonCode) -> None:
         pc = serving_pc()
@@ -214,7 +246,7 @@ class TestOtherReasons:
         pc.see(other_cpu_percent=80.0)
         pc.live(10)
         pc.see(other_cpu_percent=40.0)
-        assert "cpu_busy" in pc.live(300).codes()
+        assert "cpu_busy" in pc.live(2 * FORGET_S).codes()
 
     @pytest.mark.parametrize(
         ("power", "holds"),

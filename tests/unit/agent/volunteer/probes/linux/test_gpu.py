@@ -155,6 +155,22 @@ def test_a_pc_without_gpu_is_absent_and_one_nobody_tells_of_unreadable(proc: Pro
         proc.load().read()
 
 
+def test_a_gpu_whose_last_program_ended_is_at_rest(proc: Proc) -> None:
+    probe = proc.load()
+    proc.file(10, 3, i915(1))
+    with pytest.raises(Unreadable, match="two reads"):
+        probe.read()
+    (proc.proc / "10" / "fdinfo" / "3").unlink()
+    for proc.now_s in (2.0, 4.0):
+        assert probe.read() == {"other_gpu_percent": 0.0}
+    proc.now_s = FULL_SCAN_S
+    proc.file(10, 3, i915(2, render=10**9))  # what it did before it was found is not of the last seconds
+    assert probe.read() == {"other_gpu_percent": 0.0}
+    proc.now_s += 2.0
+    proc.file(10, 3, i915(2, render=2 * 10**9))
+    assert probe.read() == {"other_gpu_percent": 50.0}
+
+
 def test_two_reads_at_once_say_the_same(proc: Proc) -> None:
     probe = proc.load()
     proc.file(10, 3, i915(1))
