@@ -11,6 +11,7 @@ import contextlib
 import logging
 import math
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Literal, Protocol
@@ -124,7 +125,10 @@ class Volunteer:
         self._orders: list[Order] = self._kept_pause()
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._reopening = threading.Lock()
+        """Held for microseconds, to open the gates or to shut them: never both at once."""
         self._armed = False
+        self._inputs, self._inputs_looked_at, self._input_source = 0, 0, ""
         self._suspending = self._shutting_down = False
         self._empty = asyncio.Event()
         self._giving_back: asyncio.Task[None] | None = None
@@ -139,18 +143,20 @@ class Volunteer:
                     async with asyncio.timeout(CLOSE_LOOK_S if work.stages_phase != "none" else LOOK_S):
                         await self._news.wait()
         finally:
-            self._armed = False
-            self.gates.shut()
+            self._shut()
             if self._giving_back is not None:
                 await asyncio.gather(self._giving_back, return_exceptions=True)
 
     # What others say. `seen` and `hear` from any thread
 
     def seen(self, source: str) -> None:
-        """The owner is here: shut every gate now, if one is open."""
-        if self._armed:
-            self._armed = False
-            self.gates.shut()
+        """The owner is here: shut every gate now, if one is open, and let no look that is under way open it again."""
+        with self._reopening:
+            self._inputs, self._input_source = self._inputs + 1, source
+            was_armed, self._armed = self._armed, False
+            if was_armed:
+                self.gates.shut()
+        if was_armed:
             self._loop.call_soon_threadsafe(self.order, OwnerSeen(source))
 
     def hear(self, event: SystemEvent) -> None:
@@ -255,10 +261,10 @@ class Volunteer:
             self._look(work)
         except Exception:  # the edge of a task nobody awaits: a PC that cannot decide is its owner's
             log.exception("Looking at this PC failed; nothing is computed until it works again.")
-            self._armed = False
-            self.gates.shut()
+            self._shut()
 
     def _look(self, work: Work) -> None:
+        inputs, self._inputs_looked_at = self._inputs_looked_at, self._inputs
         orders, self._orders = self._orders, []
         self._merged = self.keeper.merged(time.time())
         before, now_s = self.state, self._clock()
@@ -276,11 +282,9 @@ class Volunteer:
         facts = self._board.snapshot() if self._board is not None else resting_facts(now_s)
         self.state = state = step(before, facts, self.policy, situation, now_s=now_s, orders=orders)
         if self._is_willing:
-            self.gates.reopen()
-            self._armed = not self.policy.unattended
+            self._reopen(inputs)
         else:
-            self._armed = False
-            self.gates.shut()
+            self._shut()
         if before.offers != state.offers:
             work.tell_availability()
         if before.phase is not state.phase:
@@ -291,6 +295,24 @@ class Volunteer:
             self._giving_back = asyncio.create_task(self._give_back(work), name="give back")
         if before.phase is not state.phase or before.reasons != state.reasons or orders:
             self._on_change()
+
+    def _reopen(self, inputs: int) -> None:
+        """Let inferences begin again, unless the owner was seen since the look before: the probes may not know yet."""
+        unattended = self.policy.unattended
+        with self._reopening:
+            if unattended or self._inputs == inputs:
+                self.gates.reopen()
+                self._armed = not unattended
+                return
+            source = self._input_source
+        self._shut()
+        self._orders.append(OwnerSeen(source))
+        self._news.set()
+
+    def _shut(self) -> None:
+        with self._reopening:
+            self._armed = False
+            self.gates.shut()
 
     async def _give_back(self, work: Work) -> None:
         started_s = self._clock()

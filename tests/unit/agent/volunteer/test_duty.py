@@ -17,6 +17,7 @@ import pytest
 from agent.stage.gate import Gates
 from agent.volunteer.clock import steady_s
 from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.facts import Facts
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.policy import Policy
 from agent.volunteer.presence import Presence
@@ -136,6 +137,47 @@ async def test_input_while_the_pc_is_held_costs_nothing(duty: Duty) -> None:
     duty.volunteer.look_again()
     await asyncio.sleep(0.02)
     assert duty.volunteer.state.presence.source == "played"
+
+
+@pytest.mark.parametrize("was_armed", [True, False])
+async def test_a_look_under_way_does_not_undo_what_the_first_input_did(
+    duty: Duty, monkeypatch: pytest.MonkeyPatch, was_armed: bool
+) -> None:
+    await duty.serve()
+    volunteer, snapshot = duty.volunteer, duty.board.snapshot
+    volunteer._armed = was_armed
+
+    def snapshot_before_the_input() -> Facts:
+        assert not volunteer.gates.are_shut
+        facts = snapshot()
+        thread = threading.Thread(target=volunteer.seen, args=("a push",))
+        thread.start()
+        thread.join()
+        return facts
+
+    monkeypatch.setattr(duty.board, "snapshot", snapshot_before_the_input)
+    volunteer._look(duty.work)
+    assert volunteer.gates.are_shut
+    assert not volunteer._armed
+    assert volunteer._news.is_set()
+    monkeypatch.setattr(duty.board, "snapshot", snapshot)
+    await duty.until(lambda: duty.work.given_back == 1)
+    assert volunteer.state.presence.source == "a push"
+
+
+async def test_an_input_right_before_a_look_keeps_the_gates_shut_though_no_probe_knows_it(duty: Duty) -> None:
+    volunteer = duty.volunteer
+    volunteer.order(Pause(None))
+    await duty.reach(Phase.HELD)
+    volunteer.order(Resume())
+    volunteer.seen("a push")
+    volunteer._look(duty.work)
+    assert volunteer.state.offers, "the probes know of nobody"
+    assert volunteer.gates.are_shut
+    volunteer._look(duty.work)
+    assert volunteer.state.codes() == ["user_input"]
+    await duty.reach(Phase.AVAILABLE)
+    assert not volunteer.gates.are_shut
 
 
 async def test_a_short_grace_keeps_the_memory_and_gives_it_back_if_the_owner_stays(tmp_path: Path) -> None:
