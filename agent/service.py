@@ -44,7 +44,7 @@ from agent.stage.types import DirectSpec
 from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import allows_device
-from agent.volunteer.proof import missing, take_stock
+from agent.volunteer.proof import Taken, missing
 
 log = logging.getLogger(__name__)
 
@@ -142,11 +142,12 @@ class AgentService:
         session = self._session
         if session is None:
             return ""
-        taken = [
-            await asyncio.to_thread(take_stock, pid, name, self._memory.device(name))
-            for pid, name in session.stages.children()
-        ]
+        children = session.stages.children()
         await session.give_back()
+        taken = [
+            Taken(pid, name, self._memory.device(name), self._memory.device_bytes_when_loaded(pid))
+            for pid, name in children
+        ]
         return await asyncio.to_thread(missing, taken)
 
     @property

@@ -34,6 +34,11 @@ def held_on_device(device: DeviceMemory) -> int:
     return sum(size for _, size in _held(device.address))
 
 
+def held_by_process(pid: int, device: DeviceMemory) -> int:
+    """Return what the system counts on a device as this process's, whether it lives or not."""
+    return sum(size for pids, size in _held(device.address) if pid in pids)
+
+
 def held_by_stages() -> int:
     """Return the main memory that our child processes hold."""
     return sum(private_bytes(pid) for pid in own_pids() if pid != os.getpid())
@@ -45,7 +50,7 @@ def stage_bytes_now(pid: int, device: DeviceMemory) -> int:
     Files that are only mapped are not its own: the system takes them back when it needs room.
     """
     own = private_bytes(pid)
-    return own + sum(size for pids, size in _held(device.address) if pid in pids) if own else 0
+    return own + held_by_process(pid, device) if own else 0
 
 
 def private_bytes(pid: int) -> int:

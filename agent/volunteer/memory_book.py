@@ -27,6 +27,7 @@ from agent.volunteer.memory import (
     room,
 )
 from agent.volunteer.policy import GIB, Policy, memory_cap_bytes, memory_floor_bytes
+from agent.volunteer.probes.load import own_pids
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ class MemoryBook:
         self._lock = threading.Lock()
         self._devices: dict[str, DeviceMemory] = {}
         self._corrections = Corrections(_read(self._path))
+        self._when_loaded: dict[int, int] = {}
+        """What a stage's process held on its device right after its load, by process."""
 
     def know(self, devices: Mapping[str, DeviceMemory]) -> None:
         """Take what the devices say of themselves, by name."""
@@ -97,7 +100,10 @@ class MemoryBook:
         """
         device = self.device(load.device)
         measured = device_use.stage_bytes_now(pid, device)
+        on_device, living = device_use.held_by_process(pid, device), own_pids()
         with self._lock:
+            self._when_loaded = {one: size for one, size in self._when_loaded.items() if one in living}
+            self._when_loaded[pid] = on_device
             expected = expected_bytes(load.weights_bytes, load.cache_bytes)
             known = measured and self._corrections.learn(
                 load.library, load.device, device.driver, expected=expected, measured=measured + load.cache_bytes
@@ -106,6 +112,11 @@ class MemoryBook:
         if data:
             log.info("The stage takes %d MiB; %d MiB were expected.", measured >> 20, expected >> 20)
             self._write(data)
+
+    def device_bytes_when_loaded(self, pid: int) -> int:
+        """Return what a stage held on its device right after its load; 0 where the system does not tell."""
+        with self._lock:
+            return self._when_loaded.get(pid, 0)
 
     def device(self, name: str) -> DeviceMemory:
         """Return what a device says of itself; one nobody has told of is suspected of using main memory."""

@@ -20,6 +20,7 @@ from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.types import Epoch, Nack, PipelineId
 from agent.volunteer import device_use
 from agent.volunteer.memory import LARGEST_RATIO
+from agent.volunteer.proof import Taken
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentJoined, AgentLost, StageDied
 from tests.support.agents import Agent, load, running_agent, until
@@ -185,6 +186,24 @@ async def test_what_a_stage_took_is_remembered_for_the_next_time(
     await load(fleet, agent, request_of())
     (known,) = msgspec.json.decode((agent.folder / "memory.json").read_bytes())
     assert (known["library"], known["device"], known["ratio"]) == (request_of().library_digest, "CPU", LARGEST_RATIO)
+
+
+async def test_stages_have_ended_before_anybody_looks_whether_their_memory_is_back(
+    agent: Agent, fleet: Fleet, request_of: Callable[..., LoadStage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await load(fleet, agent, request_of())
+    (child,) = agent.children.started
+    seen: list[tuple[str, bool]] = []
+
+    def fail(taken: list[Taken]) -> str:
+        seen.extend((one.name, child.closed) for one in taken)
+        raise OSError("the counters are gone")
+
+    monkeypatch.setattr("agent.service.missing", fail)
+    with pytest.raises(OSError, match="the counters are gone"):
+        await agent.service.give_back()
+    assert seen == [("CPU", True)]
+    assert agent.service.stages_phase == "none"
 
 
 async def test_an_agent_comes_back_as_the_same_device_after_a_cut(

@@ -198,7 +198,21 @@ def test_memory_on_a_device_counts_by_client(tmp_path: Path, monkeypatch: pytest
     assert sorted(said) == [512 << 10, 1 << 20]
     monkeypatch.setattr(device_use, "private_bytes", lambda pid: 5)
     assert device_use.stage_bytes_now(own, IGPU) == 5 + (1 << 20)
+    assert device_use.held_by_process(own, IGPU) == 1 << 20
     assert device_use._held("") == []
+
+
+def test_what_a_stage_held_on_its_device_is_known_until_its_process_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_use, "stage_bytes_now", lambda pid, device: 2 * GIB)
+    monkeypatch.setattr(device_use, "held_by_process", lambda pid, device: GIB + pid)
+    own, gone, books = os.getpid(), 1 << 30, book(tmp_path)
+    for pid in (own, gone):
+        books.learn(load("GPU.0"), pid)
+        assert books.device_bytes_when_loaded(pid) == GIB + pid
+    books.learn(load("GPU.0"), own)
+    assert (books.device_bytes_when_loaded(own), books.device_bytes_when_loaded(gone)) == (GIB + own, 0)
 
 
 def test_a_correction_is_plain_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
