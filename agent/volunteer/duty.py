@@ -50,6 +50,7 @@ CLOSE_LOOK_S, LOOK_S = 0.25, 2.0
 LONGEST_JITTER_S = 60.0
 RELEASED_S = 60.0
 """How long a machine nobody sits at keeps away after it was told to give its memory back."""
+GIVE_BACK_AGAIN_S = 2.0
 FOREVER_UNIX_S = -1.0
 
 LinkPhase = Literal["up", "down", "unenrolled", "pending", "revoked", "certificate", "clock"]
@@ -132,6 +133,7 @@ class Volunteer:
         self._suspending = self._shutting_down = False
         self._empty = asyncio.Event()
         self._giving_back: asyncio.Task[None] | None = None
+        self._give_back_again_s = 0.0
 
     async def run(self, work: Work) -> None:
         """Look until cancelled; then everything is given back."""
@@ -291,7 +293,7 @@ class Volunteer:
             log.info("%s", explain(state).headline)
             if self._board is not None:
                 self._board.watch_closely(state.offers or state.phase is Phase.PAUSED)
-        if state.gives_back and self._giving_back is None:
+        if state.gives_back and self._giving_back is None and now_s >= self._give_back_again_s:
             self._giving_back = asyncio.create_task(self._give_back(work), name="give back")
         if before.phase is not state.phase or before.reasons != state.reasons or orders:
             self._on_change()
@@ -323,6 +325,9 @@ class Volunteer:
             problem = "a stage could not be ended"
         if problem:
             log.error("The memory of a stage did not come back: %s.", problem)
+            if work.stages_phase != "none":
+                # It is tried again as long as something is there, but not all the time.
+                self._give_back_again_s = self._clock() + GIVE_BACK_AGAIN_S
             self.fault(problem)
         else:
             log.info("The memory is back after %.3f s.", self._clock() - started_s)

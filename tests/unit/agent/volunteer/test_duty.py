@@ -16,7 +16,7 @@ import pytest
 
 from agent.stage.gate import Gates
 from agent.volunteer.clock import steady_s
-from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.duty import GIVE_BACK_AGAIN_S, LinkPhase, StagesPhase, Volunteer
 from agent.volunteer.facts import Facts
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.policy import Policy
@@ -225,6 +225,31 @@ async def test_memory_that_does_not_come_back_is_a_fault(duty: Duty, expected_lo
     duty.volunteer.order(Release())
     await duty.until(lambda: "fault_backoff" in duty.volunteer.state.codes())
     assert duty.volunteer.state.fault_detail == "the graphics memory is still taken"
+
+
+async def test_giving_back_that_fails_is_tried_again_but_not_all_the_time(
+    duty: Duty, monkeypatch: pytest.MonkeyPatch, expected_logs: Callable[..., None]
+) -> None:
+    expected_logs("agent.volunteer.duty", "Giving the memory back failed")
+    expected_logs("agent.volunteer.duty", "did not come back")
+    await duty.serve()
+    tried = list[str]()
+
+    async def fail() -> str:
+        tried.append(duty.work.stages_phase)
+        raise OSError
+
+    monkeypatch.setattr(duty.work, "give_back", fail)
+    later = [0.0]
+    monkeypatch.setattr(duty.volunteer, "_clock", lambda: steady_s() + later[0])
+    duty.volunteer.order(Release())
+    await duty.until(lambda: "fault_backoff" in duty.volunteer.state.codes())
+    for _ in range(5):
+        duty.volunteer._look(duty.work)
+        await asyncio.sleep(0)
+    assert tried == ["ready"]
+    later[0] = GIVE_BACK_AGAIN_S
+    await duty.until(lambda: tried == ["ready", "ready"])
 
 
 async def test_giving_back_waits_for_no_console(duty: Duty) -> None:
