@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from urllib.parse import urlsplit
 
 from agent.link.authorities import read_authorities
@@ -31,6 +32,7 @@ from agent.link.pinning import learn_authorities
 from agent.link.renewal import diagnose, renew
 from agent.link.signatures import check_digest
 from agent.stage.types import DirectSpec, UplinkSpec
+from agent.threads import finish_in_thread
 
 log = logging.getLogger(__name__)
 
@@ -152,12 +154,7 @@ class Membership:
         the next session's, would make this PC look like a copy."""
         if not mark:
             return False
-        writing = asyncio.ensure_future(asyncio.to_thread(keep_mark, self.identity.folder, mark))
-        try:
-            return await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            await writing
-            raise
+        return await finish_in_thread(partial(keep_mark, self.identity.folder, mark))
 
     async def why_refused(self) -> LinkDown | None:
         """Ask over the link that needs no certificate why we are refused; None if the console sees no reason."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from agent.link.pace import Pace
 from agent.link.store import Store
 from agent.link.store_errors import FileDamaged, StoreError
 from agent.link.transfer import FetchCut, FetchDamaged, FetchError, NotServed, fetch_file
+from agent.threads import finish_in_thread
 from shard_export.library.manifest import FileRecord, Manifest
 
 log = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class Fetcher:
                 records = {record.sha256: record for unit in units for record in (unit.xml, unit.bin)}
                 self._store.pin(_WANTED, [digest, *records])
                 await self._fetch_all(list(records.values()), on_progress, self.peers)
-                folder = await asyncio.to_thread(self._store.materialise, digest, units, stage_name)
+                folder = await finish_in_thread(partial(self._store.materialise, digest, units, stage_name))
             finally:
                 self._store.unpin(_WANTED)
         return manifest, folder

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from websockets.asyncio.client import ClientConnection
@@ -21,6 +22,7 @@ from agent.link.parsing import UNREADABLE
 from agent.link.store import Part, Store
 from agent.link.store_errors import FileDamaged
 from agent.stage.types import Nack
+from agent.threads import finish_in_thread
 from shard_export.library.manifest import FileRecord
 
 MAX_MANIFEST_BYTES = 32 << 20
@@ -55,7 +57,7 @@ async def fetch_file(
     Calls `had` once with the bytes that were here and `received` with those of each chunk. Raises NotServed,
     FileDamaged (what was here is deleted), another StoreError, LinkCut, TimeoutError or ConnectionClosed.
     """
-    part = await asyncio.to_thread(store.open_part, record.sha256)
+    part = await finish_in_thread(partial(store.open_part, record.sha256), Part.close)
     limit = record.size_bytes if record.size_bytes >= 0 else MAX_MANIFEST_BYTES
     try:
         if part.offset > limit:
@@ -65,9 +67,9 @@ async def fetch_file(
         at_end = False
         while not at_end and (record.size_bytes < 0 or part.offset < record.size_bytes):
             at_end = await _fetch_piece(link, part, limit, received, pace)
-        await asyncio.to_thread(part.finish)
+        await finish_in_thread(part.finish)
     finally:
-        await asyncio.to_thread(part.close)
+        await finish_in_thread(part.close)
 
 
 async def _fetch_piece(link: ClientConnection, part: Part, limit: int, received: OnBytes, pace: Pace) -> bool:
@@ -83,7 +85,7 @@ async def _fetch_piece(link: ClientConnection, part: Part, limit: int, received:
             data = await link.recv(decode=False)
         frame = _chunk(data, part.offset, end)
         if frame.tensor is not None and frame.tensor.size:
-            await asyncio.to_thread(part.write, frame.tensor.data)
+            await finish_in_thread(partial(part.write, frame.tensor.data))
             received(frame.tensor.size)
             # Not reading is what slows the sender down: its buffers fill and it waits.
             await asyncio.sleep(pace.wait_s(frame.tensor.size, asyncio.get_running_loop().time()))

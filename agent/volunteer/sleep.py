@@ -6,10 +6,11 @@ delayed; Windows gives its programs two seconds by itself.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
+
+from agent.threads import finish_in_thread
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +32,17 @@ class SleepDelay:
         """Ask for the lock, if it is not held. Never raises."""
         if sys.platform != "linux" or self.is_held:
             return
-        self._descriptor = await asyncio.to_thread(_inhibit)
+        self._descriptor = await finish_in_thread(_inhibit, _close)
 
     def let_go(self) -> None:
         """Let the PC sleep. Safe to call again."""
         descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        _close(descriptor)
+
+
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def _inhibit() -> int | None:

@@ -1,0 +1,37 @@
+"""Work in a thread that is seen to its end even when whoever waits for it is cancelled.
+
+A thread cannot be stopped: `asyncio.to_thread` only stops waiting for it. What it opens afterwards has no owner, and
+what the cancelled task cleans up meanwhile is changed under its hands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def _keep(_: object) -> None:
+    """Let go of nothing: the result needs no release."""
+
+
+async def finish_in_thread(work: Callable[[], T], release: Callable[[T], object] = _keep) -> T:
+    """Run `work` in a thread and return what it returns. Raises what it raises.
+
+    Cancelling waits until it has ended, gives its result to `release` (on the event loop) and is then passed on, also
+    where the work failed.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:  # once more for everybody who asks
+            cancelled = error
+    if cancelled is None:
+        return running.result()
+    if running.exception() is None:
+        release(running.result())
+    raise cancelled
