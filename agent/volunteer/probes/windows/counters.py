@@ -6,11 +6,12 @@ Counter paths in English whatever the language of Windows; structures: pdh.h of 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from agent.volunteer.probes.base import Absent, Seen, Unreadable
 from agent.volunteer.probes.load import own_pids
@@ -22,6 +23,8 @@ MAX_BYTES: Final = 16 << 20
 _MORE_DATA, _NO_DATA = 0x800007D2, 0x800007D5
 _MISSING = frozenset({0xC0000BB8, 0xC0000BB9, 0x800007D0, 0x800007D1})
 """No such object, no such counter, no such machine, no such instance: this Windows or its driver counts no GPU."""
+TRIES: Final = 3
+"""How often the list of instances may grow between the question for its size and the one for the list."""
 _DOUBLE = 0x200 | 0x8000  # PDH_FMT_DOUBLE | PDH_FMT_NOCAP100
 
 
@@ -78,7 +81,8 @@ class GpuEngines:
     def read(self) -> Seen:
         if self._counters is None:
             self._counters = self._make()
-            self._counters.read()
+            with contextlib.suppress(Unreadable):
+                self._counters.read()
             raise Unreadable("two reads are needed")
         return {"other_gpu_percent": busiest_percent(self._counters.read(), self._own())}
 
@@ -98,53 +102,77 @@ class _Item(ctypes.Structure):
     _fields_ = (("name", ctypes.c_wchar_p), ("value", _Value))
 
 
-if sys.platform == "win32":
+class PdhCounters:
+    """A counter of the performance data helper. What cannot be read is not known, and never 0."""
 
-    class PdhCounters:
-        """A counter of the performance data helper."""
+    def __init__(self, path: str, pdh: Any = None) -> None:
+        """Open it. `pdh` is the library; another one than Windows' own is for tests. Raises Absent or Unreadable."""
+        self._pdh = _library() if pdh is None else pdh
+        for name in (
+            "PdhOpenQueryW",
+            "PdhAddEnglishCounterW",
+            "PdhCollectQueryData",
+            "PdhGetFormattedCounterArrayW",
+        ):
+            getattr(self._pdh, name).restype = ctypes.c_uint32
+        self._query, self._counter = ctypes.c_void_p(), ctypes.c_void_p()
+        _check(self._pdh.PdhOpenQueryW(None, ctypes.c_void_p(0), ctypes.byref(self._query)))
+        try:
+            add = self._pdh.PdhAddEnglishCounterW
+            _check(add(self._query, ctypes.c_wchar_p(path), ctypes.c_void_p(0), ctypes.byref(self._counter)))
+        except BaseException:
+            self.close()
+            raise
 
-        def __init__(self, path: str) -> None:
-            """Open it. Raises Absent or Unreadable."""
-            self._pdh = ctypes.WinDLL("pdh")
-            for name in (
-                "PdhOpenQueryW",
-                "PdhAddEnglishCounterW",
-                "PdhCollectQueryData",
-                "PdhGetFormattedCounterArrayW",
-            ):
-                getattr(self._pdh, name).restype = ctypes.c_uint32
-            self._query, self._counter = ctypes.c_void_p(), ctypes.c_void_p()
-            _check(self._pdh.PdhOpenQueryW(None, ctypes.c_void_p(0), ctypes.byref(self._query)))
-            try:
-                add = self._pdh.PdhAddEnglishCounterW
-                _check(add(self._query, ctypes.c_wchar_p(path), ctypes.c_void_p(0), ctypes.byref(self._counter)))
-            except BaseException:
-                self.close()
-                raise
-
-        def read(self) -> dict[str, float]:
-            """Return every instance that has a value now; instances come and go with programs."""
-            if self._pdh.PdhCollectQueryData(self._query) == _NO_DATA:
-                return {}
+    def read(self) -> dict[str, float]:
+        """Return every instance that has a value now; instances come and go with programs. Raises Unreadable."""
+        if not _has_data(self._pdh.PdhCollectQueryData(self._query)):
+            return {}
+        for _ in range(TRIES):
             size, count = ctypes.c_uint32(0), ctypes.c_uint32(0)
-            get = self._pdh.PdhGetFormattedCounterArrayW
-            result = get(self._counter, _DOUBLE, ctypes.byref(size), ctypes.byref(count), None)
-            if result not in (0, _MORE_DATA) or not 0 < size.value <= MAX_BYTES:
+            result = self._list(size, count, None)
+            if result != _MORE_DATA:
+                _has_data(result)
                 return {}
+            if not 0 < size.value <= MAX_BYTES:
+                raise Unreadable(f"the performance counters want to tell {size.value} bytes")
             buffer = ctypes.create_string_buffer(size.value)
-            result = get(self._counter, _DOUBLE, ctypes.byref(size), ctypes.byref(count), buffer)
-            if result:
-                return {}  # an instance came between the two calls, or it is the first sample of a rate
-            items = (_Item * count.value).from_buffer(buffer)
-            return {str(item.name): float(item.value.value) for item in items if item.value.status in (0, 1)}
+            result = self._list(size, count, buffer)
+            if result != _MORE_DATA:
+                items = (_Item * (count.value if _has_data(result) else 0)).from_buffer(buffer)
+                return {str(item.name): float(item.value.value) for item in items if item.value.status in (0, 1)}
+        raise Unreadable("the list of the performance counters grows faster than it is read")
 
-        def close(self) -> None:
-            if self._query.value:
-                self._pdh.PdhCloseQuery(self._query)
-                self._query = ctypes.c_void_p()
+    def close(self) -> None:
+        if self._query.value:
+            self._pdh.PdhCloseQuery(self._query)
+            self._query = ctypes.c_void_p()
 
-    def _check(result: int) -> None:
-        if result in _MISSING:
-            raise Absent("Windows counts no GPU")
-        if result:
-            raise Unreadable(f"the performance counters answered {result:#x}")
+    def _list(self, size: ctypes.c_uint32, count: ctypes.c_uint32, buffer: Any) -> int:
+        get = self._pdh.PdhGetFormattedCounterArrayW
+        return int(get(self._counter, _DOUBLE, ctypes.byref(size), ctypes.byref(count), buffer))
+
+
+def _library() -> Any:
+    if sys.platform == "win32":
+        return ctypes.WinDLL("pdh")
+    raise Absent("only Windows has these performance counters")
+
+
+def _check(result: int) -> None:
+    """Judge what opening a counter answered."""
+    if result in _MISSING:
+        raise Absent("Windows counts no GPU")
+    if result:
+        raise _failed(result)
+
+
+def _has_data(result: int) -> bool:
+    """Judge what a read answered: success, no instance at all, or a failure, which says nothing of the load."""
+    if result not in (0, _NO_DATA):
+        raise _failed(result)
+    return result == 0
+
+
+def _failed(result: int) -> Unreadable:
+    return Unreadable(f"the performance counters answered {result:#x}")
