@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.volunteer.clock import steady_s
+from agent.volunteer.clock import SYSTEM_CLOCK, steady_s
 from agent.volunteer.probes.base import FactName, Probe, Source, SystemEvent, Watch
 from agent.volunteer.probes.board import ProbeBoard
 from agent.volunteer.probes.load import ExclusiveApps, MainMemory, OtherCpu, read_disk
@@ -99,7 +99,7 @@ elif sys.platform == "darwin":
             Probe("memory", MainMemory(), ("memory",), close_interval_s=1.0),
             Probe("power", macos.MacPower(mac), ("power",), interval_s=5.0),
         ]
-        return ThisPc(probes, [], lambda: 0.0)
+        return ThisPc(probes, [], SYSTEM_CLOCK.asleep_s)
 
 else:
 
@@ -134,10 +134,7 @@ else:
             screen.XWatch(environment),
             system.LogindWatch(environment),
         ]
-        return ThisPc(probes, watches, _linux_asleep_s)
+        return ThisPc(probes, watches, SYSTEM_CLOCK.asleep_s)
 
     def _monotonic_us() -> int:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-
-    def _linux_asleep_s() -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
