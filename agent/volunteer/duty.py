@@ -335,8 +335,10 @@ class Volunteer:
         self._news.set()
 
     def _take_event(self, event: SystemEvent) -> None:
-        if event in ("suspending", "resumed"):
-            self._suspending = event == "suspending"
+        if event == "resumed":
+            self._suspending = self._shutting_down = False
+        elif event == "suspending":
+            self._suspending = True
         elif event == "shutting_down":
             self._shutting_down = True
         self._news.set()

@@ -92,7 +92,9 @@ class Probe:
 
 
 SystemEvent = Literal["input", "locked", "unlocked", "session", "suspending", "resumed", "shutting_down"]
-"""`session`: another session came to the front, or a remote one began or ended."""
+"""`session`: another session came to the front, or a remote one began or ended. `resumed`: the PC goes on, after sleep
+or because a shutdown was called off.
+"""
 
 
 class Watch(Protocol):

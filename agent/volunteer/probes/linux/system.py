@@ -125,6 +125,8 @@ class LogindWatch:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._bus = Bus("SYSTEM", environment)
         self._session = Session(environment)
+        self._going: SystemEvent = "resumed"
+        """What was last said of sleep and shutdown."""
 
     def run(self, say: Callable[[SystemEvent], None]) -> None:
         bus = self._bus
@@ -135,26 +137,48 @@ class LogindWatch:
             except Absent:
                 pass  # sleep and shutdown concern a user without a session, too
             else:
-                place = self._session.place
-                bus.listen(
-                    signal_rule(place, "Lock"),
-                    signal_rule(place, "Unlock"),
-                    MatchRule(
-                        type="signal",
-                        interface="org.freedesktop.DBus.Properties",
-                        member="PropertiesChanged",
-                        path=place.path,
-                    ),
-                )
+                self._listen_to_session()
+            # Last of all, as a signal that comes before an answer is dropped: what is told now is newer than that.
+            going = self._going_now()
+            if going != self._going:
+                self._say(going, say)
             while True:
                 event = session_event(*member_of(bus.next_signal()))
                 if event is not None:
-                    say(event)
+                    self._say(event, say)
         finally:
             bus.drop()
 
     def stop(self) -> None:
         self._bus.close()
+
+    def _listen_to_session(self) -> None:
+        place = self._session.place
+        self._bus.listen(
+            signal_rule(place, "Lock"),
+            signal_rule(place, "Unlock"),
+            MatchRule(
+                type="signal",
+                interface="org.freedesktop.DBus.Properties",
+                member="PropertiesChanged",
+                path=place.path,
+            ),
+        )
+
+    def _going_now(self) -> SystemEvent:
+        """Ask what may have been missed while nobody listened; a logind that is not there goes nowhere."""
+        try:
+            properties = self._bus.get_all(LOGIND)
+        except Absent:
+            return "resumed"
+        if properties.get("PreparingForShutdown") is True:
+            return "shutting_down"
+        return "suspending" if properties.get("PreparingForSleep") is True else "resumed"
+
+    def _say(self, event: SystemEvent, say: Callable[[SystemEvent], None]) -> None:
+        if event in ("suspending", "resumed", "shutting_down"):
+            self._going = event
+        say(event)
 
 
 def session_event(member: str, arguments: tuple[Any, ...]) -> SystemEvent | None:
@@ -163,8 +187,8 @@ def session_event(member: str, arguments: tuple[Any, ...]) -> SystemEvent | None
         return "locked" if member == "Lock" else "unlocked"
     if member == "PrepareForSleep":
         return "suspending" if arguments[:1] == (True,) else "resumed"
-    if member == "PrepareForShutdown" and arguments[:1] == (True,):
-        return "shutting_down"
+    if member == "PrepareForShutdown":
+        return "shutting_down" if arguments[:1] == (True,) else "resumed"
     if member == "PropertiesChanged" and len(arguments) == 3 and isinstance(arguments[1], dict):
         changed = {name: value for name, (_, value) in arguments[1].items()}
         if "LockedHint" in changed:

@@ -295,6 +295,10 @@ async def test_a_pc_that_shuts_down_gives_everything_back(duty: Duty) -> None:
     duty.volunteer.hear("shutting_down")
     await duty.until(lambda: duty.work.given_back == 1)
     assert duty.work.told[-1] == ("held", ["shutting_down"])
+    duty.volunteer.hear("suspending")
+    await duty.until(lambda: set(duty.volunteer.state.codes()) == {"shutting_down", "suspending"})
+    duty.volunteer.hear("resumed")  # it was called off
+    await duty.reach(Phase.AVAILABLE)
 
 
 async def test_a_machine_nobody_sits_at_is_available_at_once_and_held_by_orders_only(tmp_path: Path) -> None:

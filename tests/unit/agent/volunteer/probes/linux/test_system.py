@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import socket
 import sys
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -129,7 +132,7 @@ def test_an_idle_hint_of_no_time_or_of_the_future_is_unreadable(
         ("PrepareForSleep", (True,), "suspending"),
         ("PrepareForSleep", (False,), "resumed"),
         ("PrepareForShutdown", (True,), "shutting_down"),
-        ("PrepareForShutdown", (False,), None),
+        ("PrepareForShutdown", (False,), "resumed"),
         ("Lock", (), "locked"),
         ("Unlock", (), "unlocked"),
         ("PropertiesChanged", (PROPERTIES, {"LockedHint": ("b", True)}, []), "locked"),
@@ -170,6 +173,76 @@ def test_sleep_and_unlocking_are_pushed(bus: dict[str, str], logind: FakeService
     assert thread.join(5)
     assert heard[0] == "suspending"
     assert set(heard) == {"suspending", *wanted}
+
+
+@dataclass
+class Watching:
+    """A watch in its thread, what it said, and logind's word on where the PC goes."""
+
+    logind: FakeService
+    watch: LogindWatch
+    heard: list[SystemEvent] = field(default_factory=list)
+    came: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def take(self, event: SystemEvent) -> None:
+        self.heard.append(event)
+        self.came.release()
+
+    def prepare(self, *, sleep: bool = False, shutdown: bool = False) -> None:
+        self.logind.properties[LOGIND.path, LOGIND.interface] = {
+            "PreparingForSleep": ("b", sleep),
+            "PreparingForShutdown": ("b", shutdown),
+        }
+
+    def lose_the_bus(self) -> None:
+        connection = self.watch._bus._socket
+        assert connection is not None
+        connection.shutdown(socket.SHUT_RDWR)
+
+    def wait(self) -> SystemEvent:
+        assert self.came.acquire(timeout=5)
+        return self.heard[-1]
+
+
+@pytest.fixture
+def watching(bus: dict[str, str], logind: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watching]:
+    monkeypatch.setattr("agent.volunteer.probes.worker.FIRST_PAUSE_S", 0.01)
+    made = Watching(logind, LogindWatch(bus))
+    made.prepare(sleep=True)
+    thread = WatchThread(made.watch, made.take)
+    thread.start()
+    yield made
+    thread.stop()
+    assert thread.join(5)
+
+
+def test_a_return_that_nobody_heard_of_is_made_up_for(watching: Watching) -> None:
+    assert watching.wait() == "suspending"  # the agent began while the PC prepared for sleep
+    watching.prepare()
+    watching.lose_the_bus()
+    assert watching.wait() == "resumed"
+    watching.prepare(shutdown=True, sleep=True)
+    watching.lose_the_bus()
+    assert watching.wait() == "shutting_down"
+    watching.prepare()
+    watching.lose_the_bus()
+    assert watching.wait() == "resumed"
+
+
+def test_what_was_said_already_is_not_said_again(watching: Watching) -> None:
+    assert watching.wait() == "suspending"
+    watching.lose_the_bus()
+    while not watching.came.acquire(timeout=0.01):  # until somebody listens again
+        watching.logind.emit(SESSION, PROPERTIES, "Lock")
+    assert watching.heard[:2] == ["suspending", "locked"]
+    assert watching.heard.count("suspending") == 1
+
+
+def test_a_logind_that_is_gone_goes_nowhere(watching: Watching) -> None:
+    assert watching.wait() == "suspending"
+    del watching.logind.properties[LOGIND.path, LOGIND.interface]
+    watching.lose_the_bus()
+    assert watching.wait() == "resumed"
 
 
 def test_programs_that_block_rest_are_named_and_those_that_delay_are_not(
