@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from agent.stage.types import EngineChoice, Numerics
@@ -11,11 +13,36 @@ KV_VALUE_BYTES: dict[Numerics, int] = {"exact": 4, "fast": 2}
 """Cached values are f32 in `exact`; in `fast` a plugin may choose fewer than 16 bits, but no cap may count on it."""
 
 
+EMBED, HEAD = -1, -2
+"""How the two ends are named among the units a PC holds; layers go by their index."""
+
+
+class Speed(msgspec.Struct, frozen=True, kw_only=True):
+    """What decode steps of real units were measured to take on one device by one engine, in milliseconds.
+
+    `layer_ms` is for one row and a layer of `layer_bytes`; layers of other sizes are scaled by theirs. `fixed_ms` is
+    what a step costs whatever it computes. `embed_ms` and `head_ms` are of this model's own ends (None: by their
+    bytes); `layer_ms_8` and `head_ms_8` are with eight rows (None: not measured).
+    """
+
+    layer_bytes: int
+    layer_ms: float
+    layer_ms_8: float | None = None
+    fixed_ms: float = 0.0
+    embed_ms: float | None = None
+    head_ms: float | None = None
+    head_ms_8: float | None = None
+
+
 class AgentFacts(msgspec.Struct, frozen=True):
-    """One PC as the planner sees it.
+    """One PC as the planner sees it, for one model.
 
     `memory_budget_bytes` is what a stage may use in all. `ms_per_mb` is the measured time of one decode step per MB
-    of weights, None before any measurement.
+    of weights, None before any measurement; `speed`, measured with real units, counts before it. `stay` is how likely
+    the PC stays for as long as the plan is meant to, 0 to 1; `rests` how likely it rests in each three hours of its
+    week, in percent, as agents tell it (empty: it does not tell). `held` are the units of the model it has on its disk.
+    `site` and `network` are where it stands ("" is a place, too). `rtt_ms` is the round trip between it and the
+    console, `bytes_per_s` what that link carries, None before any measurement.
     """
 
     device_id: str
@@ -24,6 +51,15 @@ class AgentFacts(msgspec.Struct, frozen=True):
     ms_per_mb: float | None = None
     device: str = "CPU"
     engine: EngineChoice = "auto"
+    speed: Speed | None = None
+    stay: float = 1.0
+    rests: tuple[int, ...] = ()
+    utc_offset_s: float = 0.0
+    held: frozenset[int] = frozenset()
+    site: str = ""
+    network: str = ""
+    rtt_ms: float | None = None
+    bytes_per_s: float | None = None
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
@@ -69,7 +105,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
 class PlannedStage(msgspec.Struct, frozen=True):
     """Layers `first <= i < last` on one PC; the first stage also embeds, the last one also has the head.
 
-    `ms` is the estimated time of one decode step there, `memory_bytes` what weights, cache and scratch will take.
+    `ms` is the estimated time of one decode step there, `memory_bytes` what weights, cache and scratch will take,
+    `fetch_bytes` what of it is not on the PC's disk yet, `hop_ms` the way there and on.
     """
 
     device_id: str
@@ -80,13 +117,66 @@ class PlannedStage(msgspec.Struct, frozen=True):
     last: int
     ms: float
     memory_bytes: int
+    fetch_bytes: int = 0
+    hop_ms: float = 0.0
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """The administrator's word that a PC is part of the plan; with `first` and `last` that it runs exactly these."""
+
+    device_id: str
+    first: int | None = None
+    last: int | None = None
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """The most the administrator lets a model take on one PC; None: no limit but its memory."""
+
+    memory_bytes: int | None = None
+    layers: int | None = None
+
+
+Crossing = Literal["none", "networks", "sites"]
+"""What one pipeline may span: one network of one site, all networks of one site, or everything."""
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What plans have to obey besides memory. `excluded` and `limits` go by device id.
+
+    `target_tokens_per_second` is the rate over all answers that is enough (None: as high as the number of PCs allows).
+    `least_stay` leaves out PCs that are less likely to stay.
+    """
+
+    pins: tuple[Pin, ...] = ()
+    excluded: frozenset[str] = frozenset()
+    limits: dict[str, Limit] = {}
+    crossing: Crossing = "none"
+    target_tokens_per_second: float | None = None
+    least_stay: float = 0.0
+
+
+class Standby(msgspec.Struct, frozen=True):
+    """A PC that is to take over a stage: it has the units on its disk (`warm`) or the stage loaded (`hot`)."""
+
+    stage: int
+    device_id: str
+    name: str
+    device: str
+    engine: EngineChoice
+    first: int
+    last: int
+    kind: Literal["warm", "hot"]
+    memory_bytes: int
+    fetch_bytes: int
+    reason: str
 
 
 class Plan(msgspec.Struct, frozen=True):
     """Which PC runs which layers, with the reasons in sentences.
 
     `tokens_per_second` is the estimate for one stream, `full_tokens_per_second` for one stream per stage or more
-    (what batching adds on top depends on the PCs and is not guessed).
+    (what batching adds on top counts where every PC of the plan was measured with it). `stay` is how likely all its PCs
+    stay, `fetch_bytes` what they lack, `moved_layers` how many layers are elsewhere than in the current plan.
     """
 
     model_id: str
@@ -96,6 +186,9 @@ class Plan(msgspec.Struct, frozen=True):
     tokens_per_second: float
     full_tokens_per_second: float
     reasons: list[str]
+    stay: float = 1.0
+    fetch_bytes: int = 0
+    moved_layers: int = 0
 
 
 class PlannerError(Exception):
