@@ -116,6 +116,7 @@ def introduce(
         key_protection=key_protection,
         held_sha256=held_sha256,
         takes_policy=True,
+        advances=True,
     )
 
 

@@ -12,16 +12,17 @@ from collections.abc import Callable
 import msgspec
 
 from agent.link.frames import Frame, FrameType, Peek, decode, encode, peek
-from agent.link.messages import CutDirect, DirectRoute, DirectState, FromAgent, LoadStage
+from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute, DirectState, FromAgent, LoadStage, StageReady
 from agent.loading import Child
 from agent.stage.errors import StageGone
 from agent.stage.gate import Gate
-from agent.stage.types import Nack
+from agent.stage.types import Epoch, Nack, PipelineId, StageReport
 
 log = logging.getLogger(__name__)
 
 SendFrame = Callable[[bytes], None]
 _decode_state = msgspec.msgpack.Decoder(DirectState).decode
+_decode_report = msgspec.msgpack.Decoder(StageReport).decode
 
 
 class LiveStage:
@@ -50,24 +51,35 @@ class LiveStage:
 
     def order(self, order: DirectRoute | CutDirect) -> None:
         """Let the child open, renew or close its direct links; one that has ended has none."""
-        request = self.request
         if isinstance(order, DirectRoute) and not self.holds(order.pipeline, order.epoch, order.stage - 1):
             return
-        table = msgspec.msgpack.encode(order)
         try:
-            self.child.write(
-                encode(Frame(FrameType.DIRECT, request.pipeline, request.epoch, 0, 0, request.stage, table, None))
-            )
+            self._tell(order)
         except StageGone as error:
             log.debug("An order for direct links came too late: %s", error)
 
+    def advance(self, order: AdvanceEpoch) -> None:
+        """Let the child go on in another epoch; it reports when it is there. Raises StageGone."""
+        self._tell(order)
+        self.request = msgspec.structs.replace(self.request, epoch=order.epoch, stage=order.stage)
+
+    def _tell(self, order: DirectRoute | CutDirect | AdvanceEpoch) -> None:
+        request, table = self.request, msgspec.msgpack.encode(order)
+        self.child.write(
+            encode(Frame(FrameType.DIRECT, request.pipeline, request.epoch, 0, 0, request.stage, table, None))
+        )
+
 
 def forwarder(send_frame: SendFrame, say: Callable[[FromAgent], None]) -> SendFrame:
-    """Return what a child's frames go to: the console's data link, or its control link for what is said of links."""
+    """Return what a child's frames go to: the console's data link, or its control link for what it says of itself."""
 
     def forward(data: bytes) -> None:
-        if peek(data).type is FrameType.DIRECT:
+        header = peek(data)
+        if header.type is FrameType.DIRECT:
             say(_decode_state(decode(data).table))
+        elif header.type is FrameType.REPORT:
+            report = _decode_report(decode(data).table)
+            say(StageReady(PipelineId(header.pipeline), Epoch(header.epoch), header.stage, report))
         else:
             send_frame(data)
 

@@ -21,6 +21,7 @@ from agent.link.frames import FrameError
 from agent.link.messages import (
     CONTROL_PATH,
     DATA_PATH,
+    AdvanceEpoch,
     CutDirect,
     DirectRoute,
     FetchLayers,
@@ -186,6 +187,8 @@ class Session:
                 await self._loader.keep(message.ranges)
             elif isinstance(message, FetchLayers):
                 self._begin_delivery(message)
+            elif isinstance(message, AdvanceEpoch):
+                self._stages.advance(message)
             elif isinstance(message, UnloadStage):
                 self._stages.unload(message.pipeline)
             elif isinstance(message, DirectRoute | CutDirect):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from agent.link.frames import FrameMalformed, FrameType, peek
 from agent.link.messages import (
+    AdvanceEpoch,
     CutDirect,
     DirectRoute,
     FromAgent,
@@ -23,7 +24,7 @@ from agent.link.messages import (
 from agent.live import LiveStage, SendFrame, forwarder, nack_for
 from agent.loading import StageLoader
 from agent.settings import LoadedStage
-from agent.stage.errors import StageError, StageLoadError
+from agent.stage.errors import StageError, StageGone, StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.types import DirectSpec, Epoch, PipelineId
 from agent.volunteer.duty import StagesPhase, Volunteer
@@ -83,6 +84,20 @@ class Stages:
         self._tasks[request.pipeline] = task
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
+
+    def advance(self, order: AdvanceEpoch) -> None:
+        """Let a stage go on in another epoch. Refused while the owner needs this PC, and where there is none."""
+        refusal = self._owner.refusal()
+        live = self._live.get(order.pipeline)
+        if refusal:
+            self._fail(order, "held", refusal)
+        elif live is None or live.request.epoch != order.former:
+            self._fail(order, "stale", "this PC does not hold the stage of that epoch; load it.")
+        else:
+            try:
+                live.advance(order)
+            except StageGone as error:
+                self._fail(order, "died", str(error))
 
     def unload(self, pipeline: int) -> None:
         """End a pipeline's stage, or its loading. Nothing to do for one that is not here."""
@@ -163,7 +178,7 @@ class Stages:
             self._say(StageReady(request.pipeline, request.epoch, request.stage, child.report))
             self._on_change()
             cause = await self._end_of(live, ended)
-            self._fail(request, "died", cause)
+            self._fail(live.request, "died", cause)
             self._owner.fault(cause)
         except StageLoadError as error:
             self._fail(request, error.code, str(error))
@@ -200,7 +215,7 @@ class Stages:
         self._loading[request.pipeline] = request, progress
         self._say(progress)
 
-    def _fail(self, request: LoadStage, code: str, message: str) -> None:
+    def _fail(self, request: LoadStage | AdvanceEpoch, code: str, message: str) -> None:
         log.info("Stage %d of pipeline %d failed (%s): %s", request.stage, request.pipeline, code, message)
         self._say(StageFailed(request.pipeline, request.epoch, request.stage, code, message))
 

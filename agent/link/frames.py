@@ -66,7 +66,7 @@ class FrameType(enum.IntEnum):
     NACK = 3
     """Any stage -> console: the step failed; the table is a Nack."""
     REPORT = 4
-    """Child -> agent: the stage is loaded; the table is a StageReport."""
+    """Child -> agent: the stage is loaded, or in a new epoch; the table is a StageReport."""
     FETCH = 5
     """Reader -> console or another agent on a bulk link: the table is a Fetch."""
     CHUNK = 6
@@ -80,7 +80,7 @@ class FrameType(enum.IntEnum):
     HOLDERS = 10
     """The answer to LOCATE: the table is a Holders."""
     DIRECT = 11
-    """Agent <-> child: the table is a DirectRoute or CutDirect, or a DirectState back."""
+    """Agent <-> child: the table is a DirectRoute, CutDirect or AdvanceEpoch, or a DirectState back."""
 
 
 class DType(enum.IntEnum):

@@ -64,6 +64,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """What the console last asked this PC to remember (see MarkKept)."""
     takes_policy: bool = False
     """Whether VolunteerPolicy may be sent here; older agents do not know it."""
+    advances: bool = False
+    """Whether AdvanceEpoch may be; else a stage is loaded anew."""
     state: VolunteerState = "available"
     reasons: list[str] = []
 
@@ -126,6 +128,18 @@ class LoadStage(msgspec.Struct, frozen=True, tag=True):
     """Whether this PC may listen for the stage before it, while it serves this one."""
     signature: bytes = b""
     """The console's word for `library_digest`, see `agent.link.signatures`."""
+
+
+class AdvanceEpoch(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: the plan changed around a stage you hold in epoch `former`: keep it, as `stage` of `epoch`.
+
+    Its streams are forgotten, what it has not computed yet is dropped. Answer StageReady or StageFailed.
+    """
+
+    pipeline: PipelineId
+    former: Epoch
+    epoch: Epoch
+    stage: int
 
 
 class UnloadStage(msgspec.Struct, frozen=True, tag=True):
@@ -239,7 +253,7 @@ class StageProgress(msgspec.Struct, frozen=True, tag=True):
 
 
 class StageReady(msgspec.Struct, frozen=True, tag=True):
-    """Agent -> console: the stage is loaded and passed its own probe."""
+    """Agent -> console: the stage is loaded and passed its own probe, or is in its new epoch."""
 
     pipeline: PipelineId
     epoch: Epoch
@@ -250,7 +264,8 @@ class StageReady(msgspec.Struct, frozen=True, tag=True):
 class StageFailed(msgspec.Struct, frozen=True, tag=True):
     """Agent -> console: the stage could not be loaded, or its child process ended.
 
-    Codes: `unsigned`, `fetch`, `damaged`, `memory`, `load`, `mismatch`, `died`, `held` (this PC is not available).
+    Codes: `unsigned`, `fetch`, `damaged`, `memory`, `load`, `mismatch`, `died`, `held` (this PC is not available),
+    `stale` (there is no stage that could go on in another epoch).
     """
 
     pipeline: PipelineId
@@ -283,7 +298,16 @@ FromAgent = (
     | Goodbye
 )
 FromConsole = (
-    Welcome | Keep | FetchLayers | LoadStage | UnloadStage | DirectRoute | CutDirect | VolunteerPolicy | Goodbye
+    Welcome
+    | Keep
+    | FetchLayers
+    | LoadStage
+    | AdvanceEpoch
+    | UnloadStage
+    | DirectRoute
+    | CutDirect
+    | VolunteerPolicy
+    | Goodbye
 )
 
 _encoder = msgspec.msgpack.Encoder()

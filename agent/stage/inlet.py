@@ -15,12 +15,12 @@ import time
 from typing import Any
 
 from agent.link.credentials import peer_tls
-from agent.link.direct import Door, refusal_frame, taken_frame
+from agent.link.direct import Door, Route, refusal_frame, taken_frame
 from agent.link.errors import TicketRefused
 from agent.link.frames import FrameError
 from agent.link.wire import Wire
 from agent.stage.intake import Intake, TooManySteps
-from agent.stage.types import DirectSpec, StageSpec
+from agent.stage.types import DirectSpec, Epoch, StageSpec
 
 TLS_WAIT_S = 3.0
 TICKET_WAIT_S = 5.0
@@ -37,7 +37,7 @@ class Inlet:
 
     def __init__(self, spec: StageSpec, direct: DirectSpec, intake: Intake) -> None:
         self._spec = direct
-        self._route = (spec.pipeline, spec.epoch, spec.stage)
+        self._route: Route = (spec.pipeline, spec.epoch, spec.stage)
         self._intake = intake
         self._lock = threading.Lock()
         self._feeding: Wire | None = None
@@ -66,6 +66,12 @@ class Inlet:
         with self._lock:
             if self._feeding is not None:
                 self._feeding.end()
+
+    def advance(self, epoch: Epoch, stage: int) -> None:
+        """Be fed as another stage from now on."""
+        with self._lock:
+            self._route = (self._route[0], epoch, stage)
+        self.cut()
 
     def close(self) -> None:
         """Close the port and every link, and wait for the threads."""
@@ -118,9 +124,11 @@ class Inlet:
             sock.close()
 
     def _converse(self, wire: Wire, uris: list[str]) -> None:
-        door = Door(self._spec, self._route, uris, self._now_s, self._intake.put)
+        with self._lock:
+            route = self._route
+        door = Door(self._spec, route, uris, self._now_s, self._intake.put)
         try:
-            self._feed(wire, door)
+            self._feed(wire, door, route)
         except FrameError as error:
             self._refuse(wire, uris, "bad_frame", str(error))
         except TicketRefused as error:
@@ -132,7 +140,7 @@ class Inlet:
                 if self._feeding is wire:
                     self._feeding = None
 
-    def _feed(self, wire: Wire, door: Door) -> None:
+    def _feed(self, wire: Wire, door: Door, route: Route) -> None:
         """Read until the link, its time or its last ticket ends."""
         confirmed, unconfirmed_s, shown, before = -1, 0.0, 0, self._intake.taken
         ends_s = time.monotonic() + TICKET_WAIT_S
@@ -158,7 +166,7 @@ class Inlet:
                 now = time.monotonic()
                 unconfirmed_s = unconfirmed_s or now
                 if confirmed == -2 or data is None or now - unconfirmed_s >= CONFIRM_S:
-                    wire.send(taken_frame(self._route, taken))
+                    wire.send(taken_frame(route, taken))
                     confirmed, unconfirmed_s = taken, 0.0
 
     def _admit(self, wire: Wire) -> None:

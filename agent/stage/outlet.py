@@ -86,6 +86,13 @@ class Outlet:
             self._keeper = _Keeper(self, spec, route)
             self._keeper.start()
 
+    def advance(self, report: bytes) -> None:
+        """Go on in another epoch: what was not sent is not wanted any more. `report` says so to the agent."""
+        self.direct(None)
+        with self._lock:
+            self._hop, self._link = Hop(self._by_relay), None
+            self._by_pipe(report)
+
     def close(self) -> None:
         """Give the direct link up and wait for its thread."""
         keeper, self._keeper = self._keeper, None

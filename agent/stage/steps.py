@@ -20,7 +20,7 @@ from agent.stage.engines.base import Engine
 from agent.stage.engines.selection import Selection
 from agent.stage.errors import BadStep, StaleEpoch, StepError
 from agent.stage.tail import Tail
-from agent.stage.types import Logprobs, Nack, StageReport, StageSpec, StageTiming, StepTable
+from agent.stage.types import Epoch, Logprobs, Nack, StageReport, StageSpec, StageTiming, StepTable
 
 _table_decoder = msgspec.msgpack.Decoder(StepTable)
 _encoder = msgspec.msgpack.Encoder()
@@ -46,6 +46,13 @@ class StepRunner:
             return self._run(frame, arrived_s)
         except StepError as error:
             return self._nack(data, error)
+
+    def advance(self, epoch: Epoch, stage: int) -> StageSpec:
+        """Go on as `stage` of a new plan epoch, with nothing cached; returns what the stage is now."""
+        self._spec = msgspec.structs.replace(self._spec, epoch=epoch, stage=stage)
+        self._engine.forget_all()
+        self._tail = Tail(self._engine.shape.vocab_size) if self._tail else None
+        return self._spec
 
     def _run(self, frame: Frame, arrived_s: float) -> bytes:
         started = self._clock()

@@ -23,7 +23,7 @@ from typing import NoReturn
 import msgspec
 
 from agent.link.frames import FrameError, FrameType, decode, kind_and_step
-from agent.link.messages import CutDirect, DirectRoute
+from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute
 from agent.link.parsing import UNREADABLE
 from agent.stage import affinity
 from agent.stage.errors import StageLoadError
@@ -41,7 +41,7 @@ BEAT_S = 1.0
 EXIT_CLOSED, EXIT_GARBAGE, EXIT_LOAD, EXIT_LINK = 0, 2, 3, 4
 _PR_SET_PDEATHSIG = 1
 _STDIN = 0
-_decode_order = msgspec.msgpack.Decoder(DirectRoute | CutDirect).decode
+_decode_order = msgspec.msgpack.Decoder(DirectRoute | CutDirect | AdvanceEpoch).decode
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,23 @@ class Links:
     inlet: Inlet | None
     cores: set[int]
 
-    def order(self, order: DirectRoute | CutDirect) -> None:
-        """Do what the console wants of the direct links."""
+    def order(self, order: DirectRoute | CutDirect | AdvanceEpoch) -> None:
+        """Do what the console wants of the direct links; whoever computes goes on in another epoch."""
+        if isinstance(order, AdvanceEpoch):
+            self.intake.advance(order)
+            return
         if isinstance(order, DirectRoute):
             self.outlet.direct(order)
             return
         self.outlet.direct(None)
         if self.inlet is not None:
             self.inlet.cut()
+
+    def advance(self, spec: StageSpec, report: bytes) -> None:
+        """The stage is in another epoch: be fed there, then say so."""
+        if self.inlet is not None:
+            self.inlet.advance(spec.epoch, spec.stage)
+        self.outlet.advance(report)
 
 
 def main() -> int:
@@ -110,10 +119,15 @@ def _serve(spec: StageSpec, links: Links, gate: Gate, out: int) -> int:
         return EXIT_LOAD
     engine.gate = gate
     addresses = _open_links(spec, links)
-    write_all(out, steps.report_frame(spec, msgspec.structs.replace(report, addresses=addresses)))
+    report = msgspec.structs.replace(report, addresses=addresses)
+    write_all(out, steps.report_frame(spec, report))
     runner, get, send = steps.StepRunner(spec, engine), links.intake.get, links.outlet.send
     while True:
         data, arrived_s = get()
+        if isinstance(data, AdvanceEpoch):
+            spec = runner.advance(data.epoch, data.stage)
+            links.advance(spec, steps.report_frame(spec, report))
+            continue
         try:
             send(runner.answer(data, arrived_s))
         except OSError as error:

@@ -19,6 +19,7 @@ from websockets.asyncio.server import Server, serve
 from agent.link.bulk import Find
 from agent.link.closing import CloseCode, close_reason
 from agent.link.messages import (
+    AdvanceEpoch,
     FetchLayers,
     FromConsole,
     Goodbye,
@@ -38,7 +39,7 @@ from console.fleet.events import AgentLost, AgentView, FleetEvent
 from console.fleet.peers import Peers
 from console.fleet.reception import Authorise, Handler, Reception, check_path
 from console.fleet.relay import OnFrame, Relay
-from console.fleet.session import OnProgress
+from console.fleet.session import OnProgress, Session
 from console.fleet.sessions import Listener, Sessions
 from console.fleet.uplink_gate import UplinkGate
 from console.fleet.uplinks import Uplink, switching
@@ -51,6 +52,8 @@ _websockets_log.setLevel(logging.CRITICAL + 1)
 HEARTBEAT_S = 2.0
 DELIVERY_S = 12 * 3600.0
 """A model, over night, to a PC that is far away."""
+ADVANCE_S = 3.0
+"""A stage that lives answers between two inferences; one that does not is better loaded elsewhere."""
 LOAD_STALL_S = 330.0
 """Longer than an agent waits for its child, so that the agent's own sentence arrives first."""
 
@@ -159,11 +162,34 @@ class Hub:
         Raises StageLoadFailed. `stall_s` bounds the time without any progress, not the whole load. Cancelling (or
         stalling) tells the agent to unload.
         """
+        session = self._joined(device_id)
+        request = msgspec.structs.replace(request, direct=self._direct.allowed)
+        request = msgspec.structs.replace(request, signature=self._sign(request.library_digest))
+        report = await self._ask(session, request, on_progress, stall_s)
+        _check_report(request, report, session.name)
+        return report
+
+    async def advance(self, device_id: str, order: AdvanceEpoch, wait_s: float = ADVANCE_S) -> StageReport:
+        """Let a loaded stage go on in another epoch, with nothing cached; its route must be set. As `load` otherwise.
+
+        The answer comes from the stage's own process, so it also proves that this one lives.
+        """
+        session = self._joined(device_id)
+        report = await self._ask(session, order, None, wait_s)
+        uplink = session.uplinks.get(order.pipeline)
+        if uplink is not None:
+            uplink.advance(order.epoch, order.stage)
+        return report
+
+    def _joined(self, device_id: str) -> Session:
         session = self._sessions.find(device_id)
         if session is None or session.data is None:
             raise StageLoadFailed("gone", "it is not connected; switch it on or plan without it.", device_id)
-        request = msgspec.structs.replace(request, direct=self._direct.allowed)
-        request = msgspec.structs.replace(request, signature=self._sign(request.library_digest))
+        return session
+
+    async def _ask(
+        self, session: Session, request: LoadStage | AdvanceEpoch, on_progress: OnProgress | None, stall_s: float
+    ) -> StageReport:
         now = asyncio.get_running_loop().time
         load = session.begin_load(request, on_progress, now())
         self._sessions.say(session, request)
@@ -171,8 +197,7 @@ class Hub:
             while True:
                 try:
                     async with asyncio.timeout_at(load.moved_s + stall_s):
-                        report = await asyncio.shield(load.done)
-                    break
+                        return await asyncio.shield(load.done)
                 except TimeoutError:
                     if now() - load.moved_s >= stall_s:
                         raise StageLoadFailed(
@@ -182,8 +207,6 @@ class Hub:
             if session.loads.get(request.pipeline) is load:
                 del session.loads[request.pipeline]
                 self._sessions.say(session, UnloadStage(request.pipeline))
-        _check_report(request, report, session.name)
-        return report
 
     async def unload(self, device_id: str, pipeline: PipelineId) -> None:
         """Tell an agent to end a pipeline's stage. An agent that is not connected holds none: nothing to do."""
@@ -229,6 +252,14 @@ class Hub:
         """Let stage k of `pipeline` be `device_ids[k]`. Frames of other epochs are dropped from now on."""
         self._relay.set_route(pipeline, epoch, device_ids)
         self._direct.set_route(PipelineId(pipeline), Epoch(epoch), device_ids)
+
+    def set_standby(self, pipeline: int, device_id: str, epoch: int, stage: int) -> None:
+        """Let a PC that is not on the route have that stage loaded, for the day it is needed: see `advance`."""
+        self._relay.set_standby(pipeline, device_id, epoch, stage)
+
+    def drop_standby(self, pipeline: int, device_id: str) -> None:
+        """A PC has no stage in reserve any more, or has it on the route."""
+        self._relay.drop_standby(pipeline, device_id)
 
     def clear_route(self, pipeline: int) -> None:
         """Drop every further frame of `pipeline`."""

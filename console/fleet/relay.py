@@ -53,6 +53,8 @@ class Relay:
         self._on_stalled = on_stalled
         self._max_unsent_bytes = max_unsent_bytes
         self._routes: dict[int, _Route] = {}
+        self._standbys: dict[int, dict[str, tuple[int, int]]] = {}
+        """By pipeline and device, the epoch and stage it was loaded for."""
         self._handlers: dict[int, OnFrame] = {}
         self._default_handler: OnFrame | None = None
         self.dropped: Counter[str] = Counter()
@@ -72,13 +74,24 @@ class Relay:
         """Let stage k of `pipeline` be `devices[k]` from now on; frames of other epochs are dropped."""
         self._routes[pipeline] = _Route(epoch, tuple(devices))
 
+    def set_standby(self, pipeline: int, device: str, epoch: int, stage: int) -> None:
+        """Let a device hold a stage that is not on the route: it may have its link, and its frames are dropped."""
+        self._standbys.setdefault(pipeline, {})[device] = (epoch, stage)
+
+    def drop_standby(self, pipeline: int, device: str) -> None:
+        """A device holds no such stage any more."""
+        self._standbys.get(pipeline, {}).pop(device, None)
+
     def clear_route(self, pipeline: int) -> None:
         """Forget a pipeline: its frames are dropped, its handler is released."""
         self._routes.pop(pipeline, None)
+        self._standbys.pop(pipeline, None)
         self._handlers.pop(pipeline, None)
 
     def holds(self, device: str, pipeline: int, epoch: int, stage: int) -> bool:
-        """Whether a device holds that stage in the present route."""
+        """Whether a device holds that stage in the present route, or in reserve."""
+        if self._standbys.get(pipeline, {}).get(device) == (epoch, stage):
+            return True
         route = self._routes.get(pipeline)
         return route is not None and route.epoch == epoch and route.devices[stage : stage + 1] == (device,)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from websockets.asyncio.server import ServerConnection
 
 from agent.link.messages import (
+    AdvanceEpoch,
     Heartbeat,
     Hello,
     LayerRange,
@@ -29,9 +30,9 @@ OnProgress = Callable[[StageProgress], None]
 
 @dataclass
 class PendingLoad:
-    """A LoadStage that was not answered yet."""
+    """A LoadStage or AdvanceEpoch that was not answered yet."""
 
-    request: LoadStage
+    request: LoadStage | AdvanceEpoch
     on_progress: OnProgress | None
     done: asyncio.Future[StageReport]
     moved_s: float
@@ -85,7 +86,9 @@ class Session:
         """Describe the agent for listeners and windows."""
         return AgentView(self.device_id, self.name, self.hello, self.heartbeat, self.connected_s)
 
-    def begin_load(self, request: LoadStage, on_progress: OnProgress | None, now_s: float) -> PendingLoad:
+    def begin_load(
+        self, request: LoadStage | AdvanceEpoch, on_progress: OnProgress | None, now_s: float
+    ) -> PendingLoad:
         """Note a load; one already under way for the same pipeline fails as replaced."""
         self.fail_load(request.pipeline, "replaced", "a newer plan took its place.")
         done: asyncio.Future[StageReport] = asyncio.get_running_loop().create_future()

@@ -67,7 +67,7 @@ class Uplink(asyncio.BufferedProtocol):
         self._admission: asyncio.Task[None] | None = None
         self._error: FrameError | None = None
         self.stage: Peek | None = None
-        """The header that introduced it."""
+        """The header that introduced it, in the epoch it is in."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a TLS server makes
@@ -102,6 +102,11 @@ class Uplink(asyncio.BufferedProtocol):
         if transport.get_write_buffer_size() + len(data) > max_unsent_bytes:
             raise Unsendable(stalled=True)
         transport.write(data)
+
+    def advance(self, epoch: int, stage: int) -> None:
+        """The stage goes on in another epoch."""
+        if self.stage is not None:
+            self.stage = self.stage._replace(epoch=epoch, stage=stage)
 
     def close(self) -> None:
         """End the link at once: the stage ends with it."""

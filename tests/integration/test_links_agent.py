@@ -13,7 +13,7 @@ import pytest
 
 from agent.link.closing import CloseCode, DuplicateSession
 from agent.link.frames import Frame, FrameType, decode, encode
-from agent.link.messages import CutDirect, DirectRoute, DirectState, LoadStage, StageProgress
+from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute, DirectState, LoadStage, StageProgress
 from agent.link.tickets import RouteTicket, unseal
 from agent.settings import AgentSettings, read_state
 from agent.stage.errors import StageGone, StageLoadError
@@ -23,6 +23,7 @@ from agent.volunteer.memory import LARGEST_RATIO
 from agent.volunteer.proof import Taken
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentJoined, AgentLost, StageDied
+from tests.conftest import ExpectLogs
 from tests.support.agents import Agent, load, running_agent, until
 from tests.support.fleet import Fleet, join, make_load, make_step, running_fleet
 from tests.support.libraries import make_library
@@ -266,6 +267,43 @@ async def test_a_revoked_agent_says_so_and_stays_up_for_a_change_of_mind(fleet: 
     await until(lambda: agent.service.state.link == "refused")
     assert agent.service.state.message == sentence
     assert not agent.task.done()
+
+
+async def test_a_loaded_stage_goes_on_in_another_epoch(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage], expected_logs: ExpectLogs
+) -> None:
+    expected_logs("console.fleet.relay", "not_its_stage")
+    answers: list[Frame] = []
+    fleet.hub.set_frame_handler(lambda _, frame: answers.append(frame))
+    await load(fleet, agent, request_of(stage=1))
+    fleet.hub.set_route(1, 3, [agent.device_id])
+    order = AdvanceEpoch(PipelineId(1), Epoch(1), Epoch(3), 0)
+    report = await fleet.hub.advance(agent.device_id, order)
+    (child,) = agent.children.started
+    assert report == child.report
+    assert child.orders == [order]
+    fleet.hub.submit(1, make_step(stage=0, epoch=3))
+    await until(lambda: fleet.hub.dropped_frames == {"not_its_stage": 1})  # it answered as a middle stage
+    with pytest.raises(StageLoadFailed) as failed:
+        await fleet.hub.advance(agent.device_id, order)
+    assert failed.value.code == "stale"
+    child.on_exit("It was killed.")
+    await fleet.wait_for(lambda: isinstance(fleet.events[-1], StageDied))
+    died = fleet.events[-1]
+    assert isinstance(died, StageDied)
+    assert (died.epoch, died.stage) == (3, 0)
+
+
+async def test_a_stage_that_does_not_go_on_in_time_is_unloaded(
+    fleet: Fleet, agent: Agent, request_of: Callable[..., LoadStage]
+) -> None:
+    await load(fleet, agent, request_of())
+    (child,) = agent.children.started
+    child.on_frame = lambda data: None  # frozen
+    with pytest.raises(StageLoadFailed) as failed:
+        await fleet.hub.advance(agent.device_id, AdvanceEpoch(PipelineId(1), Epoch(1), Epoch(2), 0), wait_s=0.05)
+    assert failed.value.code == "stalled"
+    await until(lambda: child.closed)
 
 
 @pytest.mark.parametrize("allowed", [True, False])

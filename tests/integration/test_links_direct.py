@@ -21,7 +21,7 @@ from agent.link.cutter import FrameCutter
 from agent.link.frames import HEADER, MAX_PAYLOAD_BYTES, Frame, FrameType, decode, encode
 from agent.link.identity import DeviceId, Identity, credentials_of, device_hostname, device_uri
 from agent.link.keystore import Keystore
-from agent.link.messages import DirectRoute, DirectState
+from agent.link.messages import AdvanceEpoch, DirectRoute, DirectState
 from agent.link.tickets import LIFE_S, RouteTicket, seal
 from agent.link.wire import Wire
 from agent.stage import inlet as inlet_module
@@ -67,7 +67,7 @@ class Pair:
             self.states.append(msgspec.msgpack.decode(frame.table, type=DirectState))
             return
         self.relayed.append(data)
-        if self.relays.is_set():
+        if self.relays.is_set() and frame.type is FrameType.STEP:
             self.intake.put(frame.step, data)
 
     def ticket(self, key: Ed25519PrivateKey | None = None, **fields: Any) -> bytes:
@@ -90,11 +90,16 @@ class Pair:
         for step in steps:
             self.outlet.send(make_step(stage=1, step=step, tokens=1 + step % 3))
 
+    def step(self) -> bytes:
+        data, _ = self.intake.get()
+        assert not isinstance(data, AdvanceEpoch)
+        return bytes(data)
+
     def arrived(self, count: int) -> list[int]:
         got: list[int] = []
 
         def take() -> None:
-            got.extend(decode(self.intake.get()[0]).step for _ in range(count))
+            got.extend(decode(self.step()).step for _ in range(count))
 
         thread = threading.Thread(target=take)
         thread.start()
@@ -140,12 +145,29 @@ def test_steps_go_directly_and_arrive_in_order(pair: Pair) -> None:
     assert (state.up, state.stage, state.round_trip_ms > 0) == (True, 1, True)
 
 
+def test_a_link_opens_anew_in_another_epoch_and_what_was_under_way_is_dropped(pair: Pair) -> None:
+    pair.link().send(1, 2, 3)
+    pair.arrived(3)
+    order = AdvanceEpoch(PipelineId(1), Epoch(1), Epoch(2), 1)
+    pair.inlet.advance(order.epoch, order.stage)
+    report = encode(Frame(FrameType.REPORT, 1, 2, 0, 0, 0, b"", None))
+    pair.outlet.advance(report)
+    assert not pair.outlet.is_direct
+    assert report in pair.relayed
+    before = len(pair.relayed)
+    pair.outlet.direct(msgspec.structs.replace(pair.route(pair.ticket(epoch=2)), epoch=Epoch(2)))
+    until(lambda: pair.outlet.is_direct)
+    pair.outlet.send(make_step(stage=1, step=4, epoch=2))
+    assert decode(pair.step()).epoch == 2
+    assert len(pair.relayed) == before
+
+
 def test_large_steps_arrive_whole(pair: Pair) -> None:
     pair.link()
     big = make_step(stage=1, step=1, tokens=2000)
     pair.outlet.send(big)
     pair.send(2)
-    assert [bytes(pair.intake.get()[0]) for _ in range(2)] == [big, make_step(stage=1, step=2, tokens=3)]
+    assert [pair.step() for _ in range(2)] == [big, make_step(stage=1, step=2, tokens=3)]
 
 
 def test_a_link_that_breaks_in_the_middle_loses_repeats_and_reorders_nothing(

@@ -18,13 +18,13 @@ from agent.link.credentials import client_tls
 from agent.link.frames import HEADER, MAX_PAYLOAD_BYTES, Frame, FrameType, decode, encode
 from agent.link.identity import Identity, credentials_of
 from agent.link.keystore import Keystore
-from agent.link.messages import STAGE_PROTOCOL
+from agent.link.messages import STAGE_PROTOCOL, AdvanceEpoch, StageReady
 from agent.link.wire import Wire
 from agent.stage.process import StageProcess
-from agent.stage.types import Credentials, Nack, StepTable, UplinkSpec
+from agent.stage.types import Credentials, Epoch, Nack, PipelineId, StepTable, UplinkSpec
 from console.fleet.events import AgentLost
 from console.registry.authority import Authority
-from tests.support.fleet import Fleet, ScriptedAgent, join, make_step, running_fleet
+from tests.support.fleet import Fleet, ScriptedAgent, join, make_load, make_report, make_step, running_fleet
 from tests.support.stage import make_row, make_spec
 from tests.support.stage import make_step as make_toy_step
 from tests.support.toy_library import toy_library
@@ -130,6 +130,37 @@ async def test_steps_and_answers_use_the_stages_own_links(fleet: Fleet, agents: 
         assert (await answers.next()).step == step
     head.wire.close()
     tail.wire.close()
+
+
+async def test_a_link_goes_on_with_its_stage_in_another_epoch(fleet: Fleet, agents: list[ScriptedAgent]) -> None:
+    stage = await Stage.dial(fleet, agents[0].identity)
+    assert await stage.open(introduction()) == ""
+    fleet.hub.set_route(1, 2, [agents[1].device_id, agents[0].device_id])
+    order = AdvanceEpoch(PipelineId(1), Epoch(1), Epoch(2), 1)
+    advancing = asyncio.create_task(fleet.hub.advance(agents[0].device_id, order))
+    assert await agents[0].hear() == order
+    await agents[0].say(StageReady(PipelineId(1), Epoch(2), 1, make_report(make_load())))
+    await advancing
+    await agents[1].data.send(make_step(stage=1, epoch=2))
+    assert (await stage.receive()).epoch == 2
+    stage.wire.close()
+
+
+async def test_a_standby_has_its_link_before_it_is_needed(
+    fleet: Fleet, agents: list[ScriptedAgent], expected_logs: Any
+) -> None:
+    expected_logs("console.fleet.relay", "not_its_stage")
+    cyd = await join(fleet, fleet.enrol("cyd"))
+    fleet.hub.set_standby(1, cyd.device_id, 1, 1)
+    assert await (await Stage.dial(fleet, cyd.identity)).open(introduction()) == "other_stage"
+    stage = await Stage.dial(fleet, cyd.identity)
+    assert await stage.open(introduction(stage=1)) == ""
+    await stage.send(tokens(1, 7))
+    fleet.hub.drop_standby(1, cyd.device_id)
+    assert await (await Stage.dial(fleet, cyd.identity)).open(introduction(stage=1)) == "other_stage"
+    assert fleet.hub.dropped_frames == {"not_its_stage": 1}
+    stage.wire.close()
+    await cyd.close()
 
 
 async def test_a_stage_of_an_older_epoch_is_fed_by_its_agent(fleet: Fleet, agents: list[ScriptedAgent]) -> None:

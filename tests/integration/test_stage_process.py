@@ -17,11 +17,12 @@ import numpy as np
 import psutil
 import pytest
 
-from agent.link.frames import FrameType, decode
+from agent.link.frames import Frame, FrameType, decode, encode
+from agent.link.messages import AdvanceEpoch
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.pipes import encode_spec
 from agent.stage.process import StageProcess
-from agent.stage.types import Nack, StepTable
+from agent.stage.types import Epoch, Nack, PipelineId, StageReport, StepTable
 from tests.support.stage import make_row, make_spec, make_step
 from tests.support.toy_library import toy_library
 
@@ -182,6 +183,22 @@ async def test_the_computing_thread_has_its_core_to_itself(library: Path) -> Non
     assert placed[child.process.pid] == {cores[1]}
     assert any(cores[1] not in where for where in placed.values()), "the reader must stay beside"
     await child.process.close()
+
+
+async def test_a_child_goes_on_in_another_epoch_and_drops_what_it_had_to_do(child: Child) -> None:
+    await child.answer(make_step([make_row(1, 0, 4)], ids(4)))
+    for at in range(4, 30):
+        await child.process.send(make_step([make_row(1, at)], ids(1), step=at))
+    order = msgspec.msgpack.encode(AdvanceEpoch(PipelineId(7), Epoch(2), Epoch(3), 0))
+    await child.process.send(encode(Frame(FrameType.DIRECT, 7, 2, 0, 0, 0, order, None)))
+    await child.process.send(make_step([make_row(1, 0, 4)], ids(4), epoch=3, step=40))
+    frames: list[Any] = []
+    while not frames or frames[-1].step != 40:
+        frames.append(decode(await asyncio.wait_for(child.frames.get(), WAIT_S)))
+    *old, report, last = frames
+    assert all((frame.type, frame.epoch) == (FrameType.TOKENS, 2) for frame in old)
+    assert (report.type, report.epoch, last.type, last.epoch) == (FrameType.REPORT, 3, FrameType.TOKENS, 3)
+    assert msgspec.msgpack.decode(report.table, type=StageReport) == child.process.report
 
 
 def worker(data: bytes) -> subprocess.CompletedProcess[bytes]:

@@ -16,11 +16,12 @@ from agent.devices import find_runtime
 from agent.link.channel import Backoff
 from agent.link.closing import DuplicateSession
 from agent.link.frames import FrameType, decode, encode
-from agent.link.messages import CutDirect, DirectRoute, LoadStage
+from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute, LoadStage
 from agent.service import AgentService
 from agent.settings import AgentSettings
 from agent.stage.errors import StageGone
 from agent.stage.gate import Gates
+from agent.stage.steps import report_frame
 from agent.stage.types import StageReport, StageSpec
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.keeping import PolicyKeeper
@@ -40,15 +41,19 @@ class FakeChild:
     closed: bool = False
     pid: int = 0
     """No process: nothing is measured."""
-    orders: list[DirectRoute | CutDirect] = field(default_factory=list)
-    """What it was told of direct links."""
+    orders: list[DirectRoute | CutDirect | AdvanceEpoch] = field(default_factory=list)
+    """What it was told of direct links and epochs."""
 
     def write(self, frame: bytes) -> bool:
         if self.closed:
             raise StageGone("The stage's child process has ended; load the stage again.")
         header = decode(frame)
         if header.type is FrameType.DIRECT:
-            self.orders.append(msgspec.msgpack.decode(header.table, type=DirectRoute | CutDirect))
+            order = msgspec.msgpack.decode(header.table, type=DirectRoute | CutDirect | AdvanceEpoch)
+            self.orders.append(order)
+            if isinstance(order, AdvanceEpoch):
+                self.spec = msgspec.structs.replace(self.spec, epoch=order.epoch, stage=order.stage)
+                self.on_frame(report_frame(self.spec, self.report))
             return True
         self.on_frame(encode(msgspec.structs.replace(header, stage=header.stage + 1)))
         return True

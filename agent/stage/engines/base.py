@@ -7,7 +7,7 @@ nothing, and one whose inference failed has made no row's stream longer.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,6 +112,10 @@ class Engine(abc.ABC):
         """Forget a stream and free its cache; unknown streams are fine."""
         self.step([], None, release=[stream])
 
+    def forget_all(self) -> None:
+        """Forget every stream, as if none had ever been here."""
+        self.step([], None, release=[*self._lengths, *self._holders()])
+
     @abc.abstractmethod
     def close(self) -> None:
         """Free everything; the engine cannot be used afterwards."""
@@ -119,6 +123,10 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def _reserve(self, shares: Sequence[Share], release: Sequence[StreamId], rows: Sequence[Row]) -> None:
         """Do the checked shares and releases and make room for the rows, or raise KvFull with nothing changed."""
+
+    @abc.abstractmethod
+    def _holders(self) -> Iterable[StreamId]:
+        """List the streams that take room, also those whose first step failed."""
 
     @abc.abstractmethod
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:

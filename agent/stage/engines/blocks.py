@@ -29,6 +29,11 @@ class BlockPool:
         """Room in blocks that no stream holds."""
         return len(self._free) * self.block_tokens
 
+    @property
+    def holders(self) -> list[StreamId]:
+        """List the streams that hold a block."""
+        return list(self._held)
+
     def blocks(self, stream: StreamId) -> list[int]:
         """List a stream's blocks in order of position."""
         return self._held.get(stream, [])

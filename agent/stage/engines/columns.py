@@ -68,6 +68,11 @@ class ColumnPool:
     def free_columns(self) -> int:
         return len(self._free)
 
+    @property
+    def holders(self) -> list[StreamId]:
+        """List the streams that have columns, or had some."""
+        return list(self._held)
+
     def seen_by(self, stream: StreamId) -> tuple[Columns, npt.NDArray[np.int64]]:
         """List a stream's columns and the positions in them."""
         held = self._held[stream]

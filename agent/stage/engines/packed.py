@@ -7,7 +7,7 @@ for decoding, many for the chunks of a prompt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -120,6 +120,9 @@ class PackedEngine(Engine):
 
     def _reserve(self, shares: Sequence[Share], release: Sequence[StreamId], rows: Sequence[Row]) -> None:
         self._pool.apply(shares, release, {row.stream: range(row.first, row.first + row.count) for row in rows})
+
+    def _holders(self) -> Iterable[StreamId]:
+        return self._pool.holders
 
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
         outputs = []

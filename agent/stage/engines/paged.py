@@ -8,7 +8,7 @@ The tokens of all rows lie on one flat axis.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,9 @@ class PagedEngine(Engine):
         for source, target in copies:
             for cache in self._caches:
                 _block_of(cache, source).copy_to(_block_of(cache, target))
+
+    def _holders(self) -> Iterable[StreamId]:
+        return self._pool.holders
 
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
         ends = list(itertools.accumulate(row.count for row in rows))

@@ -6,7 +6,7 @@ holds which logical position; when hidden columns pile up, the state is copied w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,9 @@ class StatefulEngine(Engine):
         if held is not None:
             held.reset()
             self._idle.append(held)
+
+    def _holders(self) -> Iterable[StreamId]:
+        return list(self._streams)
 
     def _run(self, rows: Sequence[Row], tensor: npt.NDArray[Any]) -> Floats:
         outputs: list[Floats] = []

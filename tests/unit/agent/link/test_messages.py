@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.link.messages import (
+    AdvanceEpoch,
     CutDirect,
     DirectRoute,
     DirectState,
@@ -42,7 +43,7 @@ FROM_AGENT: list[FromAgent] = [
     Goodbye("stopping", "The agent was stopped."),
 ]
 FROM_CONSOLE: list[FromConsole] = [
-    Welcome("d1", 1.5, 2.0), make_load(direct=True), UnloadStage(ONE),
+    Welcome("d1", 1.5, 2.0), make_load(direct=True), AdvanceEpoch(ONE, TWO, Epoch(3), 1), UnloadStage(ONE),
     DirectRoute(ONE, TWO, 1, "d2", ["10.0.0.5:8470"], b"ticket"), CutDirect(ONE),
     Goodbye("draining", "The console is restarting."),
 ]  # fmt: skip

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.link.frames import Frame, FrameType, decode
+from agent.link.frames import Frame, FrameType, decode, encode
 from agent.stage.engines import Engine, load
 from agent.stage.engines.selection import Selection
 from agent.stage.sampling import sample
 from agent.stage.steps import StepRunner, describe
-from agent.stage.types import Nack, Share, StageReport, StepTable, StreamId
+from agent.stage.types import Epoch, Nack, Share, StageReport, StepTable, StreamId
 from shard_export.library.manifest import library_digest
 from shard_export.library.store import load_manifest
 from tests.support.stage import SEEDED, make_row, make_spec, make_step
@@ -156,6 +156,18 @@ def test_a_released_stream_forgets_its_sampling(stages: list[StepRunner]) -> Non
 def test_another_epoch_is_stale(stages: list[StepRunner]) -> None:
     nack = nack_of(stages[0].answer(make_step([make_row()], ids(1), epoch=1), 0.0))
     assert (nack.stage, nack.code) == (0, "stale")
+
+
+def test_a_stage_goes_on_in_another_epoch_with_nothing_cached(stages: list[StepRunner], engines: list[Engine]) -> None:
+    through(stages, make_step([make_row(count=3, sampling=SEEDED)], ids(3)))
+    for stage in stages:
+        stage.advance(Epoch(3), 1)
+    assert [engine.length(StreamId(1)) for engine in engines] == [0, 0]
+    assert nack_of(stages[0].answer(make_step([make_row(first=3)], ids(1)), 0.0)).code == "stale"
+    again = make_step([make_row(count=4)], ids(4), epoch=3, stage=1)
+    answer = decode(stages[0].answer(again, 0.0))
+    assert (answer.type, answer.epoch, answer.stage) == (FrameType.STEP, 3, 2)
+    assert decode(stages[1].answer(encode(msgspec.structs.replace(answer, stage=1)), 0.0)).type is FrameType.TOKENS
 
 
 @pytest.mark.parametrize("fields", [{"pipeline": 8}, {"stage": 1}, {"type": FrameType.TOKENS}, {"table": b"\xc1"}])

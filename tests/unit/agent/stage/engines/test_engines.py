@@ -11,7 +11,7 @@ import pytest
 
 from agent.stage.engines import Engine, load
 from agent.stage.engines.packed import PackedEngine
-from agent.stage.errors import BadStep, EngineFailed, KvFull, StageLoadError
+from agent.stage.errors import BadStep, EngineFailed, KvFull, StageLoadError, Yielded
 from agent.stage.types import Share, StreamId
 from tests.support.stage import generate, make_row, make_spec
 from tests.support.toy_library import HIDDEN, VOCAB, toy_library
@@ -113,6 +113,29 @@ def test_a_released_stream_starts_from_nothing(engine: Engine) -> None:
     engine.release(StreamId(1))
     assert engine.length(StreamId(1)) == 0
     np.testing.assert_array_equal(prefill(engine, ids(9)), first)
+
+
+def test_forgetting_all_leaves_room_for_all_and_nothing_behind(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = generate([engine], [ids(5)], 4, batch=1)
+    most = engine.kv_tokens // engine.spec.context_tokens
+    for stream in range(most):
+        engine.step([make_row(stream, 0, 20)], ids(20))
+    with monkeypatch.context() as patch:
+        # A stream whose first step failed takes room, too.
+        patch.setattr(engine.gate, "enter", _refuse)
+        with pytest.raises(Yielded):
+            engine.step([make_row(most, 0, 5)], ids(5))
+    engine.forget_all()
+    assert [engine.length(StreamId(stream)) for stream in range(most)] == [0] * most
+    length = engine.spec.context_tokens
+    for stream in range(most):
+        engine.step([make_row(stream, 0, length)], ids(length))
+    engine.forget_all()
+    assert generate([engine], [ids(5)], 4, batch=1) == alone
+
+
+def _refuse() -> None:
+    raise Yielded("The owner is back.")
 
 
 def test_releasing_an_unknown_stream_is_fine(engine: Engine) -> None:
