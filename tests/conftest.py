@@ -32,6 +32,8 @@ os.environ.update(OFFLINE, TOKENIZERS_PARALLELISM="false")
 
 # The first test that wants the sample library may have to wait for its export.
 LIBRARY_TIMEOUT_S = 1200
+# A test that takes minutes takes many on a busy machine.
+SLOW_TIMEOUT_S = 1800
 
 LOGS = LogWatch()
 EXPECTED_LOGS = pytest.StashKey[list[Expectation]]()
@@ -62,12 +64,16 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip slow tests unless asked for, and give the first user of the sample library time to make it."""
+    """Skip slow tests unless asked for; give them time, and the first user of the sample library time to make it."""
     first_user = True
     for item in items:
-        if item.get_closest_marker("slow") and not config.getoption("--slow"):
-            item.add_marker(pytest.mark.skip(reason="takes minutes: run with --slow"))
-        elif first_user and "smollm2_library" in getattr(item, "fixturenames", ()):
+        if item.get_closest_marker("slow"):
+            if not config.getoption("--slow"):
+                item.add_marker(pytest.mark.skip(reason="takes minutes: run with --slow"))
+                continue
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+        if first_user and "smollm2_library" in getattr(item, "fixturenames", ()):
             first_user = False
             item.add_marker(pytest.mark.timeout(LIBRARY_TIMEOUT_S))
 

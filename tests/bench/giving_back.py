@@ -125,7 +125,7 @@ def _serving(fleet: LoopbackFleet, agent: psutil.Process) -> tuple[Gate, psutil.
                 gate.close()
         return False
 
-    _until(serves, "no stage serves")
+    _until(serves, "no stage serves", every_s=0.1)  # looking through all processes takes time from the stage
     return found[0]
 
 
@@ -138,12 +138,12 @@ def _stages_of(agent: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-def _until(condition: Callable[[], bool], problem: str) -> None:
+def _until(condition: Callable[[], bool], problem: str, *, every_s: float = 0.002) -> None:
     end_s = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > end_s:
             raise SystemExit(f"The benchmark stopped: {problem} within {WAIT_S:.0f} s.")
-        time.sleep(0.002)
+        time.sleep(every_s)
 
 
 def _cost(agent: psutil.Process) -> dict[str, float]:
