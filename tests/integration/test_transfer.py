@@ -141,6 +141,7 @@ async def test_two_pcs_get_every_byte_once_through_cuts_and_a_flipped_byte(trans
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
 async def test_an_agent_that_ends_in_the_middle_goes_on_where_it_was(transfer: Transfer, share: float) -> None:
     async with running_agent(transfer.fleet, "ann", OPEN) as ann:
+        ann.children.hold = asyncio.Event()  # the stage is never up before the agent is told to end
         loading = asyncio.create_task(transfer.load(ann))
         await until(lambda: transfer.sent > share * transfer.total)
     with pytest.raises(StageLoadFailed):
