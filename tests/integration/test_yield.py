@@ -70,6 +70,16 @@ class OwnersPC:
     async def reach(self, phase: Phase) -> None:
         await until(lambda: self.volunteer.state.phase is phase)
 
+    def come_back(self) -> None:
+        """The owner touches the PC and stays at it."""
+        self.board.idle_s = 0.0
+        self.volunteer.seen("played")
+
+    def go_away(self) -> None:
+        """The owner has left."""
+        self.board.idle_s = 1e6
+        self.volunteer.look_again()
+
 
 @pytest.fixture
 async def pc(fleet: Fleet) -> AsyncIterator[OwnersPC]:
@@ -101,7 +111,7 @@ async def test_input_yields_ends_the_stage_and_keeps_the_link(
 ) -> None:
     await fleet.hub.load(pc.device_id, request_of())
     await pc.reach(Phase.SERVING)
-    pc.volunteer.seen("played")
+    pc.come_back()
     await until(lambda: pc.children.started[0].closed)
     await fleet.wait_for(lambda: AgentYielded(pc.device_id, [(1, 1)], ["user_input"]) in fleet.events)  # type: ignore[list-item]
     (view,) = fleet.hub.agents()
@@ -111,7 +121,8 @@ async def test_input_yields_ends_the_stage_and_keeps_the_link(
     with pytest.raises(StageLoadFailed, match="not available now") as refused:
         await fleet.hub.load(pc.device_id, request_of(epoch=2))
     assert refused.value.code == "held"
-    await pc.reach(Phase.AVAILABLE)  # the owner went away again
+    pc.go_away()
+    await pc.reach(Phase.AVAILABLE)
     await fleet.hub.load(pc.device_id, request_of(epoch=3))
 
 
@@ -146,7 +157,7 @@ async def test_input_during_loading_ends_the_load_and_leaves_no_child(
     pc.children.hold = asyncio.Event()
     loading = asyncio.create_task(fleet.hub.load(pc.device_id, request_of()))
     await pc.reach(Phase.LOADING)
-    pc.volunteer.seen("played")
+    pc.come_back()
     with pytest.raises(StageLoadFailed) as failed:
         await loading
     assert failed.value.code == "held"
@@ -176,7 +187,7 @@ async def test_a_console_that_is_down_does_not_delay_giving_back(
     await fleet.hub.load(pc.device_id, request_of())
     await pc.reach(Phase.SERVING)
     await fleet.hub.stop()
-    pc.volunteer.seen("played")
+    pc.come_back()
     await until(lambda: pc.children.started[0].closed)
     await pc.reach(Phase.HELD)
 
