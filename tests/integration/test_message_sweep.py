@@ -245,15 +245,17 @@ async def test_a_revoked_pc_says_nothing_more_that_counts_on_links_it_keeps_open
     for link in (ann.control, ann.data):
         link.transport.pause_reading()
     server_links = [link for links in fleet.hub._reception._links.values() for link in links]
+    for server_link in server_links:
+        server_link.close_timeout = 60  # they stay open for so long, unless they are cut
     fleet.set_state(ann.device_id, "banned")
     fleet.hub.disconnect(ann.device_id, CloseCode.NOT_APPROVED, "revoked", "An administrator removed this PC.")
-    events, began_s = len(fleet.events), asyncio.get_running_loop().time()
+    events = len(fleet.events)
     for _ in range(50):
         with contextlib.suppress(ConnectionClosed, OSError):
             await ann.data.send(answer)
             await ann.say(StageFailed(PIPELINE, EPOCH, 0, "died", "It ended."))
-    await asyncio.gather(*(link.wait_closed() for link in server_links))
-    assert asyncio.get_running_loop().time() - began_s < 1.0
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(link.wait_closed() for link in server_links))
     for link in (ann.control, ann.data):
         link.transport.abort()
     assert len(server_links) == 2
