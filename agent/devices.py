@@ -17,6 +17,7 @@ from importlib.metadata import version
 import msgspec
 import psutil
 
+from agent.children import NO_WINDOW, log_words
 from agent.link.keystore import Protection
 from agent.link.messages import PROTOCOL, Device, Hello
 from agent.stage.types import EngineName
@@ -53,11 +54,26 @@ def ask_devices() -> Runtime:
     """Like `find_runtime`, in a process of its own; one that fails or hangs is logged, and there are no devices."""
     command = [sys.executable, "-m", "agent.devices"]
     try:
-        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=ASK_S, check=True)
+        done = subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, creationflags=NO_WINDOW, timeout=ASK_S, check=True
+        )
+        log_words(log, "devices", done.stderr)
         return msgspec.json.decode(done.stdout, type=Runtime)
-    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
-        log.warning("This PC's devices cannot be listed (%s); run `fallow-agent doctor`.", _first_line(error))
-        return Runtime("", [])
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        return _none(log_words(log, "devices", error.stderr) or _first_line(error))
+    except (OSError, msgspec.MsgspecError) as error:
+        return _none(_first_line(error))
+
+
+def _none(cause: str) -> Runtime:
+    log.warning("This PC's devices cannot be listed (%s); run `fallow-agent doctor`.", cause)
+    return Runtime("", [])
+
+
+def tell_runtime() -> None:
+    """Write the runtime to stdout for `ask_devices`, and to stderr what it should log."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    sys.stdout.write(msgspec.json.encode(find_runtime()).decode())
 
 
 def find_runtime() -> Runtime:
@@ -125,4 +141,4 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(find_runtime()).decode())
+    tell_runtime()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Protocol
 
 import msgspec
 
+from agent.children import NO_WINDOW, log_words
 from agent.control import protocol as wire
 from agent.control.errors import OrderRefused
 from agent.history import History
@@ -22,6 +24,8 @@ from agent.volunteer.errors import SettingsUnreadable, WishRefused
 from agent.volunteer.policy import ROWS
 from agent.volunteer.probes.board import Row, value_text
 from agent.volunteer.reasons import ReasonCode
+
+log = logging.getLogger(__name__)
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 7 * 86_400.0
 TOMORROW_HOUR = 4
@@ -147,11 +151,13 @@ class Orders:
         # In a process of its own: it loads a layer, and the agent should stay small.
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "agent", "doctor", "--data", str(self._folder), "--json",
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            creationflags=NO_WINDOW,
         )  # fmt: skip
         try:
             async with asyncio.timeout(DOCTOR_S):
-                out, _err = await child.communicate()
+                out, err = await child.communicate()
+            log_words(log, "doctor", err)
             found = msgspec.convert(json.loads(out)["findings"], list[wire.FindingShown])
         except (TimeoutError, ValueError, KeyError) as error:
             raise OrderRefused("The doctor did not finish; run `fallow-agent doctor`.", "failed") from error

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from agent.children import NO_WINDOW
 from agent.link.cutter import FrameCutter
 from agent.link.frames import Frame, FrameError, FrameType, decode
 from agent.link.parsing import UNREADABLE
@@ -178,11 +179,6 @@ class StageProcess:
 async def _spawn(*, gentle: bool) -> _Pipes:
     loop = asyncio.get_running_loop()
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    options: dict[str, Any] = {}
-    if sys.platform == "win32":
-        options["creationflags"] = subprocess.CREATE_NO_WINDOW
-    else:
-        options["start_new_session"] = gentle  # for a scheduling group of its own, see agent.stage.priority
     transport, pipes = await loop.subprocess_exec(
         _Pipes,
         sys.executable,
@@ -192,7 +188,8 @@ async def _spawn(*, gentle: bool) -> _Pipes:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
-        **options,
+        creationflags=NO_WINDOW,
+        start_new_session=gentle,  # for a scheduling group of its own, see agent.stage.priority; not on Windows
     )
     out = transport.get_pipe_transport(1)
     if out is not None and sys.platform == "linux":

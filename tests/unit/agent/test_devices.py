@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
-from agent.devices import FoundDevice, Runtime, ask_devices, find_devices, introduce, offered
+from agent.devices import FoundDevice, Runtime, ask_devices, find_devices, introduce, offered, tell_runtime
 from agent.settings import AgentSettings, load_settings
 from agent.volunteer.memory import DeviceMemory
 
@@ -54,6 +58,42 @@ def test_a_runtime_that_crashes_or_hangs_costs_the_devices_only(
     expected_logs("agent.devices", "cannot be listed")
     monkeypatch.setattr("sys.executable", "/bin/false")
     assert ask_devices() == Runtime("", [])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the child is a shell script")
+@pytest.mark.parametrize("code", [0, 3])
+def test_what_the_process_of_its_own_says_is_logged_and_its_last_words_are_the_cause(
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    expected_logs: Callable[..., None],
+) -> None:
+    caplog.set_level(logging.INFO)
+    expected_logs("agent.devices", "cannot be listed", required=code != 0)
+    child = tmp_path / "child"
+    child.write_text(
+        "#!/bin/sh\necho 'Device GPU is not used: reset.' >&2\necho 'no driver' >&2\n"
+        f'echo \'{{"openvino": "2026.4", "devices": []}}\'\nexit {code}\n'
+    )
+    child.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(child))
+    assert ask_devices() == Runtime("2026.4" if code == 0 else "", [])
+    assert "devices: Device GPU is not used: reset." in caplog.messages
+    warned = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+    assert [("no driver" in text) for text in warned] == [True] * (code != 0)
+
+
+def test_the_process_of_its_own_says_why_a_device_is_not_used(
+    core: type[FakeCore], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core.properties["GPU"] = {"FULL_DEVICE_NAME": RuntimeError("driver reset")}
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    tell_runtime()
+    said = capsys.readouterr()
+    assert "Device GPU is not used: it does not answer (driver reset)." in said.err.splitlines()
+    assert [device.name for device in msgspec.json.decode(said.out, type=Runtime).devices] == ["CPU"]
 
 
 def test_gpus_tell_their_memory_and_one_that_does_not_is_used_all_the_same(core: type[FakeCore]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -155,6 +157,24 @@ async def test_enrolling_tells_the_code_and_probes_tell_what_they_do_not_know(as
     await asked.ask(wire.Leave(11))
     assert asked.life.calls == ["leave"]
     assert (await asked.ask(wire.QueryHistory(12, 0, 1e12))).rows == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the child is a shell script")
+@pytest.mark.parametrize("out", ['{"findings": []}', "no JSON"])
+async def test_what_the_doctor_says_beside_its_findings_is_logged(
+    asked: Asked, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    child = tmp_path / "child"
+    child.write_text(f"#!/bin/sh\necho 'The disk is full.' >&2\necho '{out}'\n")
+    child.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(child))
+    if out.startswith("{"):
+        assert (await asked.ask(wire.RunDoctor(1))).findings == []
+    else:
+        with pytest.raises(OrderRefused, match="did not finish"):
+            await asked.ask(wire.RunDoctor(1))
+    assert "doctor: The disk is full." in caplog.messages
 
 
 async def test_every_order_of_the_protocol_can_be_carried_out(asked: Asked) -> None:
