@@ -31,6 +31,9 @@ LOAD_TIMEOUT_S = 300.0
 CLOSE_GRACE_S = 1.0
 """How long a child may take to end after its stdin closed, before it is killed."""
 
+WORKER = "agent.stage.worker"
+"""The module that a child runs; drills put one in its place that makes mistakes on demand."""
+
 STDERR_LINES = 20
 WRITE_HIGH_BYTES = 8 << 20
 
@@ -183,7 +186,7 @@ async def _spawn(*, gentle: bool) -> _Pipes:
         _Pipes,
         sys.executable,
         "-m",
-        "agent.stage.worker",
+        WORKER,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
