@@ -17,6 +17,7 @@ from console.pipeline.types import (
     Finished,
     FinishReason,
     GenerationRequest,
+    Recovering,
     ScoredToken,
     Text,
     Timings,
@@ -66,6 +67,12 @@ class Answer:
         if ahead != self._ahead and not self.ended:
             self._ahead = ahead
             self.events.put_nowait(Waiting(ahead))
+
+    def recover(self, reason: str) -> None:
+        """Tell that the stages are being replaced and the answer goes on afterwards."""
+        if not self.ended:
+            self._ahead = None
+            self.events.put_nowait(Recovering(reason))
 
     def start(self, cached_tokens: int) -> None:
         """Note that the stream left the queue, with so many of its tokens cached. Only the first call counts."""

@@ -1,6 +1,8 @@
-"""The shell around the scheduler: frames in and out, answers to whoever asked. All on the service's event loop.
+"""Answers for whoever asks, from stages that come and go. All on the service's event loop.
 
-When tokens come back the next step leaves first; text is made from them afterwards, so the stages never wait for it.
+A coordinator outlives the plan epoch it began in. When a stage is lost its streams are suspended: nothing of them is
+lost but what the stages had cached, because the token ids are the whole state. With other stages they are computed
+anew, in chunks of a prompt, and go on with the next token as if nothing had been.
 """
 
 from __future__ import annotations
@@ -9,21 +11,19 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
-from agent.link.frames import Frame, FrameType
+from agent.link.frames import Frame
 from agent.stage.types import Epoch, PipelineId, StreamId
 from console.pipeline.answers import Answer, Clock
-from console.pipeline.codec import Reply, StepCodec
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import PromptError, QueueFull, UnknownToken
-from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines, Flight, Sent
-from console.pipeline.meters import RateMeter, StepMeter
-from console.pipeline.outbox import Outbox
-from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome
+from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines
+from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome, Step
 from console.pipeline.probing import PROBE_KEY, Prober
 from console.pipeline.scheduler import Scheduler
 from console.pipeline.tokens import TextCodec
+from console.pipeline.traffic import Submit, Traffic
 from console.pipeline.types import (
     Ending,
     Event,
@@ -43,10 +43,11 @@ KEPT_S = 300.0
 
 
 class Coordinator:
-    """Runs one pipeline of one plan epoch. Implements `Generator`.
+    """Runs one pipeline. Implements `Generator`.
 
     `submit` hands a frame to the link of stage 0, in order; it may return an awaitable. Whoever owns the links calls
-    `on_frame` for every TOKENS and NACK of this pipeline, and `stage_lost` when a stage's link or child is gone.
+    `on_frame` for every TOKENS and NACK of this pipeline. When a stage's link or child is gone, it calls `suspend`, and
+    `resume` once others have taken over, or `stage_lost` when nobody will.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Coordinator:
         streams: int,
         stages: Sequence[StageInfo],
         tokenizer: TextCodec,
-        submit: Callable[[bytes], Awaitable[None] | None],
+        submit: Submit,
         pipeline: PipelineId,
         epoch: Epoch,
         deadlines: Deadlines = DEFAULT_DEADLINES,
@@ -71,38 +72,45 @@ class Coordinator:
         `drafts` guesses tokens for the scheduler; if it lets streams wait for a guess, it calls `drafts_ready`.
         """
         self.model_id = model_id
-        self.epoch = epoch
-        self._stages = list(stages)
+        self.on_lost: Callable[[str], None] | None = None
+        """Hears why a stage is lost, if this finds it out; the streams are suspended then. Without it they fail."""
         self._tokenizer = tokenizer
-        self._codec = StepCodec(pipeline, epoch, stages=len(self._stages), vocab_size=tokenizer.vocab_size)
         self._clock = clock
-        copies = any(stage.engine == "stateful" for stage in stages)
-        limits = Limits(
-            len(self._stages), kv_tokens, context_tokens, streams, queue=queue,
-            shares_blocks=not copies, places=streams if copies else 0,
-        )  # fmt: skip
         self._drafts = drafts
-        self._scheduler = Scheduler(limits, drafts)
-        self.context_tokens = self._scheduler.limits.stream_tokens
+        self._streams, self._queue_limit = streams, queue
+        self._context_tokens = context_tokens
+        self._scheduler = Scheduler(self._limits(stages, kv_tokens), drafts)
         self._answers: dict[StreamId, Answer] = {}
-        self._flight = Flight(deadlines)
-        self._outbox = Outbox(submit, self._link_failed)
-        self._meter = StepMeter(len(self._stages))
-        self._rate = RateMeter()
         self._queue_told = 0
-        self._dropped_replies = 0
         self._endings: Counter[Ending] = Counter()
-        self._lost_reason = ""
-        self._watch: asyncio.TimerHandle | None = None
+        self._lost_reason = self._suspended = ""
         self._ageing: asyncio.TimerHandle | None = None
-        self._prober = Prober(self.generate, lambda: self._lost_reason, token=tokenizer.probe_id, clock=clock)
+        self._prober = Prober(self.generate, self._why_not, token=tokenizer.probe_id, clock=clock)
+        self._traffic = Traffic(
+            self._scheduler, drafts, self, model_id=model_id, pipeline=pipeline, vocab_size=tokenizer.vocab_size,
+            deadlines=deadlines, clock=clock,
+        )  # fmt: skip
+        self._submit = submit
+        self._begin(stages, epoch, submit)
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest stream that can run."""
+        return self._scheduler.limits.stream_tokens
+
+    @property
+    def suspended(self) -> str:
+        """Why nothing is computed for now; empty: it is, or never will be again."""
+        return self._suspended
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Apply the chat template and tokenize. Raises PromptError."""
         return self._tokenizer.encode_chat(messages)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """Yield Waiting and Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
+        """Yield Waiting, Recovering and Text events, then exactly one Finished or Failed.
+
+        Closing the iterator cancels the stream.
 
         Raises PromptError, ContextExceeded or UnknownToken before the first event.
         """
@@ -131,22 +139,48 @@ class Coordinator:
 
     def on_frame(self, frame: Frame) -> None:
         """Take a TOKENS or NACK frame; everything stale, repeated, out of order or malformed is dropped and counted."""
-        if self._lost_reason or not self._codec.concerns(frame):
-            self._drop(frame, "it belongs to another plan")
-        elif frame.type is FrameType.TOKENS:
-            self._on_tokens(frame)
-        elif frame.type is FrameType.NACK:
-            self._on_nack(frame)
-        else:
-            self._drop(frame, "no such frame comes from a stage")
+        self._traffic.on_frame(frame)
 
     def drafts_ready(self) -> None:
         """Ask again for the drafts of the streams that wait for them, and send what may leave now."""
-        if not self._lost_reason:
-            self._pump()
+        self._traffic.pump()
+
+    def suspend(self, reason: str) -> None:
+        """A stage is lost: drop what is on its way and let every stream wait, to be computed anew after `resume`.
+
+        `reason` is a sentence that names the PC. Whoever waits for an answer gets a note; who asks now is queued.
+        """
+        if self._lost_reason or self._suspended:
+            return
+        log.info("%s is suspended: %s", self.model_id, reason)
+        self._suspended = reason
+        self._traffic.stop()
+        self._scheduler.suspend()
+        for answer in self._answers.values():
+            if answer.key_id == PROBE_KEY:
+                answer.fail("stage_lost", reason)
+            else:
+                answer.recover(reason)
+
+    def resume(
+        self, *, stages: Sequence[StageInfo], epoch: Epoch, kv_tokens: int, submit: Submit | None = None
+    ) -> None:
+        """Go on with these stages, which have nothing cached. Suspends first if that was not done.
+
+        A stream that is longer than the smallest of their caches cannot go on and fails.
+        """
+        if self._lost_reason:
+            return
+        self.suspend("The plan changed.")
+        self._suspended = ""
+        self._prober.forget()
+        too_long = self._scheduler.resume(self._limits(stages, kv_tokens))
+        self._begin(stages, epoch, submit or self._submit)
+        self.failed(too_long, "The PCs that took over have too little memory for an answer of this length.")
+        self._traffic.pump()
 
     def stage_lost(self, reason: str) -> None:
-        """A PC of this pipeline is gone: every stream fails at once and the pipeline is not ready any more.
+        """A stage is lost for good: every stream fails at once and the pipeline is not ready any more.
 
         `reason` is a sentence that names the PC. Safe to call twice.
         """
@@ -154,18 +188,18 @@ class Coordinator:
 
     def status(self) -> PipelineStatus:
         """Tell what the pipeline does now."""
-        now_s = self._clock()
+        now_s, traffic = self._clock(), self._traffic
         return PipelineStatus(
-            stages=self._meter.stages(self._stages),
-            ready=not self._lost_reason and self._prober.age_s >= 0,
-            reason=self._lost_reason,
+            stages=traffic.meter.stages(traffic.stages),
+            ready=not self._why_not() and self._prober.age_s >= 0,
+            reason=self._why_not(),
             last_token_age_s=self._prober.age_s,
-            tokens_per_second=self._rate.rate(now_s),
-            overhead_ms_per_hop=self._meter.overhead_ms_per_hop,
+            tokens_per_second=traffic.rate.rate(now_s),
+            overhead_ms_per_hop=traffic.meter.overhead_ms_per_hop,
             streams_running=self._scheduler.running,
             streams_waiting=self._scheduler.waiting,
             steps_in_flight=self._scheduler.in_flight,
-            dropped_replies=self._dropped_replies,
+            dropped_replies=traffic.dropped,
             speculation=self._drafts.status(),
             endings=dict(self._endings),
             pace=self._scheduler.pace.words,
@@ -183,7 +217,7 @@ class Coordinator:
     async def close(self) -> None:
         """End every stream and stop the timers; the caller unloads the stages. Safe to call twice."""
         self._fail_all("cancelled", "The model was taken down.")
-        await self._outbox.close()
+        await self._traffic.close()
 
     def _queue(self, now_s: float) -> list[QueuedAnswer]:
         waiting = [(stream, self._answers.get(stream)) for stream in self._scheduler.queue()]
@@ -205,143 +239,101 @@ class Coordinator:
         )
         answer = Answer(request, self._tokenizer, eos, self._clock)
         self._answers[stream] = answer
-        self._pump()
+        if self._suspended:
+            answer.recover(self._suspended)
+        self._traffic.pump()
         return stream, answer
 
     def _end(self, stream: StreamId, answer: Answer) -> Ending:
         ending = answer.cancel()
         self._answers.pop(stream, None)
         if self._scheduler.cancel(stream):
-            self._pump()
+            self._traffic.pump()
         return ending
 
-    def _pump(self) -> None:
-        """Send every step that may leave now."""
-        while (step := self._scheduler.schedule()) is not None:
-            self._flight.add(step, self._clock())
-            self._outbox.send(self._codec.step(step))
-            for row in step.rows:
-                if row.sampling is not None and (answer := self._answers.get(row.stream)):
-                    answer.start(self._scheduler.reused(row.stream))
+    def _limits(self, stages: Sequence[StageInfo], kv_tokens: int) -> Limits:
+        copies = any(stage.engine == "stateful" for stage in stages)
+        return Limits(
+            len(stages), kv_tokens, self._context_tokens, self._streams, queue=self._queue_limit,
+            shares_blocks=not copies, places=self._streams if copies else 0,
+        )  # fmt: skip
+
+    def _begin(self, stages: Sequence[StageInfo], epoch: Epoch, submit: Submit) -> None:
+        self.epoch, self._submit = epoch, submit
+        self._traffic.begin(stages, epoch, submit)
+
+    # What the traffic tells
+
+    def sent(self, step: Step) -> None:
+        """Note which answers left the queue."""
+        for row in step.rows:
+            if row.sampling is not None and (answer := self._answers.get(row.stream)):
+                answer.start(self._scheduler.reused(row.stream))
+
+    def pumped(self) -> None:
+        """Tell the queue, later, and let kept streams grow old."""
         if self._queue_told != self._scheduler.queue_changes:
             self._queue_told = self._scheduler.queue_changes
             asyncio.get_running_loop().call_soon(self._tell_queue)
-        if self._flight and self._watch is None:
-            self._arm()
         if self._scheduler.kept and self._ageing is None:
             self._ageing = asyncio.get_running_loop().call_later(KEPT_S, self._age_kept)
 
-    def _tell_queue(self) -> None:
-        for ahead, stream in enumerate(self._scheduler.queue()):
-            if answer := self._answers.get(stream):
-                answer.wait(ahead)
+    def token_came(self, now_s: float) -> None:
+        """A token is a probe that came through."""
+        self._prober.token_came(now_s)
 
-    def _on_tokens(self, frame: Frame) -> None:
-        wants = self._scheduler.expects(frame.step)
-        if wants is None or not self._codec.in_sequence(frame):
-            self._drop(frame, "no such step is expected next")
-            return
-        reply = self._codec.reply(frame, wants)
-        if reply is None:
-            self._drop(frame, "it does not answer its step")
-            self._fail_step(frame.step, f"{self._name(-1)} answered a step with something else than its tokens.")
-            return
-        outcomes = self._scheduler.update(frame.step, reply.ids, reply.logprobs)
-        now_s = self._clock()
-        sent = self._flight.remove(frame.step, now_s)
-        self._pump()
-        asyncio.get_running_loop().call_soon(self._deliver, outcomes, now_s)
-        if sent is not None:
-            self._measure(sent, reply, now_s, sum(len(outcome.ids) for outcome in outcomes))
-
-    def _measure(self, sent: Sent, reply: Reply, now_s: float, tokens: int) -> None:
-        """Record a step that gave `tokens` to its streams."""
-        step, took_s = sent.step, now_s - sent.at_s
-        if step.wants:
-            self._prober.token_came(now_s)
-            self._rate.add(now_s, tokens)
-        if step.rows:
-            self._scheduler.measured(step, reply.compute_us, self._meter.overhead_ms_per_hop * len(self._stages))
-        if step.decodes_only:
-            self._meter.add(reply.timings, len(step.tokens), took_s, alone=sent.alone)
-            compute_s = sum(reply.compute_us) / 1e6
-            self._drafts.round_took(len(step.rows), len(step.tokens), tokens, took_s, compute_s)
-
-    def _deliver(self, outcomes: list[Outcome], came_s: float) -> None:
+    def came(self, outcomes: list[Outcome], came_s: float) -> None:
+        """Make text of tokens."""
         stopped = False
         for outcome in outcomes:
             answer = self._answers.get(outcome.stream)
             if answer is not None and answer.push(outcome, came_s):
                 stopped = self._scheduler.cancel(outcome.stream) or stopped
         if stopped:
-            self._pump()
+            self._traffic.pump()
 
-    def _on_nack(self, frame: Frame) -> None:
-        nack = self._codec.nack(frame)
-        if nack is None:
-            self._drop(frame, "its reason cannot be read")
-            return
-        if frame.step not in self._flight:
-            self._drop(frame, "no such step is in flight")
-        elif nack.code in {"gone", "stale", "yielded"}:
-            self._fail_all("stage_lost", f"{self._name(nack.stage)} cannot go on: {nack.message}")
-        else:
-            self._fail_step(frame.step, f"{self._name(nack.stage)} could not run a step ({nack.code}): {nack.message}")
-
-    def _fail_step(self, step_id: int, message: str) -> None:
-        log.warning("%s", message)
-        self._flight.remove(step_id, self._clock())
-        for stream in self._scheduler.fail_step(step_id):
+    def failed(self, streams: list[StreamId], message: str) -> None:
+        """Streams have ended."""
+        for stream in streams:
             if answer := self._answers.get(stream):
                 answer.fail("stage_failed", message)
-        self._pump()
+
+    def lost(self, reason: str) -> None:
+        """A stage was found to be lost."""
+        if self.on_lost is None:
+            self.stage_lost(reason)
+            return
+        self.suspend(reason)
+        self.on_lost(reason)
+
+    def _tell_queue(self) -> None:
+        if self._suspended:
+            return
+        for ahead, stream in enumerate(self._scheduler.queue()):
+            if answer := self._answers.get(stream):
+                answer.wait(ahead)
 
     def _fail_all(self, code: str, reason: str) -> None:
         if self._lost_reason:
             return
         if code == "stage_lost":
             log.warning("%s stops: %s", self.model_id, reason)
-        self._lost_reason = reason
+        self._lost_reason, self._suspended = reason, ""
+        self._traffic.stop()
         self._scheduler.fail_all()
-        self._flight.clear()
-        self._outbox.clear()
-        for timer in (self._watch, self._ageing):
-            if timer is not None:
-                timer.cancel()
-        self._watch = self._ageing = None
+        if self._ageing is not None:
+            self._ageing.cancel()
+            self._ageing = None
         for answer in self._answers.values():
             answer.fail(code, reason)
-
-    def _link_failed(self, error: Exception) -> None:
-        self.stage_lost(f"{self._name(0)} cannot be reached: {error}")
-
-    def _arm(self) -> None:
-        left_s = self._flight.left_s(self._clock())
-        if left_s <= 0:
-            self.stage_lost(
-                f"No stage of {self.model_id} answered for {self._flight.allowed_s:.0f} s"
-                f" (PCs: {', '.join(stage.device_name for stage in self._stages)})."
-            )
-            return
-        self._watch = asyncio.get_running_loop().call_later(left_s, self._watched)
-
-    def _watched(self) -> None:
-        self._watch = None
-        if self._flight:
-            self._arm()
 
     def _age_kept(self) -> None:
         self._ageing = None
         self._scheduler.age_kept()
-        self._pump()
+        self._traffic.pump()
 
-    def _drop(self, frame: Frame, why: str) -> None:
-        self._dropped_replies += 1
-        log.debug("Dropped a %s frame of step %d: %s", frame.type.name, frame.step, why)
-
-    def _name(self, stage: int) -> str:
-        known = -1 <= stage < len(self._stages)
-        return f"{self._stages[stage].device_name} (stage {stage % len(self._stages)})" if known else f"Stage {stage}"
+    def _why_not(self) -> str:
+        return self._lost_reason or self._suspended
 
     def _not_ready(self) -> str:
         return f"{self.model_id} is not ready: {self._lost_reason}"

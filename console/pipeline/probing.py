@@ -39,6 +39,10 @@ class Prober:
         """Note that a token went through all stages."""
         self._last_token_s = now_s
 
+    def forget(self) -> None:
+        """The stages are others now: what went through the former ones proves nothing."""
+        self._last_token_s = None
+
     @property
     def age_s(self) -> float:
         """Seconds since the last token, -1 if none ever came."""

@@ -162,5 +162,5 @@ class Running:
     def _preempt(self, stream: Stream) -> None:
         """Give up a stream's cache. It is computed anew from the token ids, so its answer stays the same."""
         self.leave(stream, keep=False)
-        stream.cached, stream.settled, stream.told, stream.drafts = 0, 0, False, ()
+        stream.begin_anew()
         self.preempted.append(stream)

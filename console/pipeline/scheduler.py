@@ -201,14 +201,38 @@ class Scheduler:
             self._drafts.forget(stream)
         self._streams.clear()
         self._queue = FairQueue()
-        self._caches = Caches(self.limits)
-        self._running = Running(self.limits, self._caches, self._drafts)
+        self._begin_anew(self.limits)
         self._in_flight.clear()
         return lost
+
+    def suspend(self) -> None:
+        """Forget what the stages hold and what is on its way: the running streams wait in front and begin anew."""
+        running = list(self._running)
+        self._in_flight.clear()
+        self._begin_anew(self.limits)
+        for stream in reversed(running):
+            stream.begin_anew()
+            self._queue.push_front(stream)
+
+    def resume(self, limits: Limits) -> list[StreamId]:
+        """Go on with other stages, which hold nothing. Returns the streams that do not fit there and have ended."""
+        self._begin_anew(limits)
+        most = limits.stream_tokens
+        too_long = [stream for stream in self._streams.values() if len(stream.ids) >= most]
+        for stream in too_long:
+            self._end(stream, keep=False)
+        for stream in self._streams.values():
+            stream.limit = min(stream.limit, most - stream.prompt_tokens)
+        return [stream.id for stream in too_long]
 
     def age_kept(self) -> None:
         """Release the kept streams that nobody used since the last call; a step must carry the releases."""
         self._caches.age()
+
+    def _begin_anew(self, limits: Limits) -> None:
+        self.limits = limits
+        self._caches = Caches(limits)
+        self._running = Running(limits, self._caches, self._drafts)
 
     def _admit(self) -> None:
         # The head waits until it fits: letting smaller ones pass would starve a long prompt.

@@ -36,6 +36,10 @@ class Stream:
     flying: int = 0
     drafts: Sequence[int] = ()
 
+    def begin_anew(self) -> None:
+        """No stage holds anything of it any more: it is computed from its token ids."""
+        self.cached, self.settled, self.told, self.flying, self.drafts = 0, 0, False, 0, ()
+
     @property
     def answered(self) -> int:
         """How many tokens the answer has."""

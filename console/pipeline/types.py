@@ -78,6 +78,12 @@ class Waiting(msgspec.Struct, frozen=True, tag=True):
     ahead: int
 
 
+class Recovering(msgspec.Struct, frozen=True, tag=True):
+    """A PC was lost; the answer goes on where it is once others have taken over. `reason` is a sentence."""
+
+    reason: str
+
+
 class Finished(msgspec.Struct, frozen=True, tag=True):
     """The answer is complete."""
 
@@ -102,7 +108,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
         return "cancelled" if self.code == "cancelled" else "error"
 
 
-Event = Text | Waiting | Finished | Failed
+Event = Text | Waiting | Recovering | Finished | Failed
 
 
 class StageStatus(msgspec.Struct, frozen=True):
@@ -200,14 +206,20 @@ class Generator(Protocol):
     """What the API sees of a deployed model. All calls on the service's event loop."""
 
     model_id: str
-    context_tokens: int
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest prompt and answer together."""
+        ...
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Apply the chat template and tokenize; BOS exactly once. Raises PromptError."""
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
-        """Yield Waiting and Text events, then exactly one Finished or Failed. Closing the iterator cancels the stream.
+        """Yield Waiting, Recovering and Text events, then exactly one Finished or Failed.
+
+        Closing the iterator cancels the stream.
 
         Raises a PromptError before the first event: ContextExceeded when prompt and one token do not fit, UnknownToken
         for a bias on an id the model does not have.

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from console.api.http import ApiError, json_response
-from console.api.openai.responses import KEEP_ALIVE, QUEUED, ChunkWriter, completion
-from console.pipeline.types import Ending, Event, Failed, Finished, Text, TokenLogprobs, Waiting
+from console.api.openai.responses import KEEP_ALIVE, QUEUED, RECOVERING, ChunkWriter, completion
+from console.pipeline.types import Ending, Event, Failed, Finished, Recovering, Text, TokenLogprobs, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +151,8 @@ class StreamedAnswer(Response):
                         opening = b""
                 elif isinstance(event, Waiting):
                     await self._write(send, QUEUED % event.ahead)
+                elif isinstance(event, Recovering):
+                    await self._write(send, (RECOVERING % " ".join(event.reason.split())).encode())
                 elif isinstance(event, Finished):
                     return await self._write(send, opening + self._writer.end(event), last=True)
                 else:

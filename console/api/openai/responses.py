@@ -15,6 +15,8 @@ DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": waiting\n\n"
 QUEUED = b": waiting, %d ahead\n\n"
 """A comment of the stream while no place is free: clients that do not know it skip it."""
+RECOVERING = ": recovering, %s\n\n"
+"""A comment while PCs are replaced; the answer goes on where it is."""
 LEAST_LOGPROB = -9999.0
 """What OpenAI writes for a token that is as good as impossible; JSON has no infinity."""
 

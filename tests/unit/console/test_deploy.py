@@ -23,7 +23,7 @@ from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet, running_fleet
 from tests.support.played import make_chat_library, playing
 
-COORDINATOR = "console.pipeline.coordinator"
+COORDINATOR = "console.pipeline"
 
 
 @pytest.fixture

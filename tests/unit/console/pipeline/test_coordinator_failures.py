@@ -24,7 +24,7 @@ from tests.support.toy_stages import (
     toy_token,
 )
 
-LOGGER = "console.pipeline.coordinator"
+LOGGER = "console.pipeline"
 
 
 @pytest.mark.parametrize(("prompt", "tokens"), [("x" * 512, 1), ("x" * 600, 10)])

@@ -165,7 +165,7 @@ async def test_log_probabilities_go_from_the_tokens_frame_to_the_text() -> None:
 async def test_log_probabilities_that_cannot_be_true_fail_the_step(
     logprobs: list[Logprobs | None], expected_logs: Any
 ) -> None:
-    expected_logs("console.pipeline.coordinator", "something else than its tokens")
+    expected_logs("console.pipeline", "something else than its tokens")
     wire = Wire()
     async with aclosing(wire.coordinator.generate(GenerationRequest([1], 1, Sampling(logprobs=1)))) as events:
         first = asyncio.ensure_future(anext(events))
