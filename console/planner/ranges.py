@@ -1,18 +1,19 @@
-"""Makes the plan: how many PCs, which ranges, and why. Pure; the search itself is in `search`."""
+"""Makes the plan of one pipeline: which PCs, how many, which ranges. Pure; the search itself is in `search`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
-from console.planner.costs import MB, SCRATCH_BYTES, Costs
-from console.planner.search import HOP_MS, Ranges, best_ranges, feasible, latency_ms, slowest_ms
-from console.planner.types import AgentFacts, ModelFacts, Plan, PlanImpossible, PlannedStage
+from console.planner.candidates import allowed, by_place
+from console.planner.costs import SCRATCH_BYTES, Costs
+from console.planner.counts import drafts_of
+from console.planner.drafts import Draft, better, ranges_of
+from console.planner.keeping import kept_instead
+from console.planner.reasons import impossible, reasons_for
+from console.planner.tables import Tables
+from console.planner.types import AgentFacts, ModelFacts, Plan, PlanImpossible, PlannedStage, Rules
 
-AS_GOOD = 1.10
-"""A plan with fewer PCs wins until it is this much slower for one stream."""
-MORE_STAGES = 3
-"""How many stages beyond the fewest are looked at: each adds a hop, and only a much faster PC can pay for it."""
+NO_RULES = Rules()
 
 
 def plan(
@@ -23,52 +24,73 @@ def plan(
     streams: int,
     stages: int | None = None,
     scratch_bytes: int = SCRATCH_BYTES,
+    rules: Rules = NO_RULES,
+    current: Plan | None = None,
 ) -> Plan:
     """Choose PCs and ranges that hold `streams` streams of `context_tokens` each.
 
-    Few PCs first: a plan with more of them must be 10% faster for one stream. `stages` forces that many. The result
-    does not depend on the order of `agents`. Raises PlanImpossible, which says how much memory is missing.
+    In this order: memory, the wanted rate over all answers, the time of a token for one answer, few PCs, the chance
+    that all of them stay, bytes to fetch, layers moved against `current`. Few PCs first: more of them have to be
+    1.5% faster. `stages` forces that many. A `current` plan that still can be is kept unless the best one is a quarter
+    better. The result does not depend on the order of `agents`. Raises PlanImpossible, which says what is missing.
     """
-    ordered = sorted(agents, key=lambda agent: agent.device_id)
-    _check_counts(model, ordered, stages)
-    costs = Costs(model, ordered, context_tokens=context_tokens, streams=streams, scratch_bytes=scratch_bytes)
-    tried = _try_counts(costs, ordered, stages)
-    if not tried:
-        raise _impossible(model, costs, ordered, stages, promise=_promise(context_tokens, streams))
-    chosen = tried[0]
-    for ranges in tried[1:]:
-        if latency_ms(costs, ranges) * AS_GOOD < latency_ms(costs, chosen):
-            chosen = ranges
-    return Plan(
-        model_id=model.model_id,
+    usable = allowed(agents, rules)
+    _check_counts(model, usable, stages)
+    costs = Costs(
+        model,
+        usable,
         context_tokens=context_tokens,
         streams=streams,
-        stages=[_stage(costs, *place) for place in chosen],
-        tokens_per_second=1000 / latency_ms(costs, chosen),
-        full_tokens_per_second=1000 / max(slowest_ms(costs, chosen), latency_ms(costs, chosen) / len(chosen)),
-        reasons=_reasons(costs, ordered, chosen, tried, forced=stages is not None),
+        scratch_bytes=scratch_bytes,
+        limits=rules.limits,
     )
+    tried = _drafts(costs, usable, stages, rules, current)
+    if not tried:
+        raise impossible(costs, usable, stages, rules, context_tokens)
+    chosen = tried[0]
+    for draft in tried[1:]:
+        if better(draft, chosen, rules.target_tokens_per_second):
+            chosen = draft
+    kept = kept_instead(costs, chosen, current, usable, stages=stages, rules=rules)
+    final = chosen if kept is None else kept.draft
+    reasons = reasons_for(costs, usable, final, tried, rules, forced=stages is not None)
+    return _plan(costs, final, [kept.reason, *reasons] if kept else reasons, context_tokens, current)
 
 
-def _try_counts(costs: Costs, agents: Sequence[AgentFacts], stages: int | None) -> list[Ranges]:
-    """Return the best ranges per number of stages, fewest first; empty if nothing fits."""
-    if stages is not None:
-        found = best_ranges(costs, agents, stages)
-        return [] if found is None else [found]
-    tried: list[Ranges] = []
-    for count in range(_fewest(costs, agents), min(len(agents), costs.layers) + 1):
-        found = best_ranges(costs, agents, count)
-        if found is not None:
-            tried.append(found)
-        if tried and count >= len(tried[0]) + MORE_STAGES:
-            break
-    return tried
+def _drafts(
+    costs: Costs, usable: Sequence[AgentFacts], stages: int | None, rules: Rules, current: Plan | None
+) -> list[Draft]:
+    """Return what fits, in every place and number of stages: the fewest PCs first.
+
+    PCs that are not likely to stay are looked at only where the model does not fit without them.
+    """
+    tables = Tables(costs, rules.pins)
+    pinned = {pin.device_id for pin in rules.pins}
+    likely = [agent for agent in usable if agent.stay >= rules.least_stay or agent.device_id in pinned]
+    for some in [likely, usable] if len(likely) < len(usable) else [usable]:
+        found: list[Draft] = []
+        for agents in by_place(some, rules).values():
+            found += drafts_of(tables, agents, stages, rules, ranges_of(current))
+        if found:
+            return sorted(found, key=lambda draft: (len(draft.ranges), -draft.stay, draft.device_ids))
+    return []
 
 
-def _fewest(costs: Costs, agents: Sequence[AgentFacts]) -> int:
-    """Return a number of PCs below which the memory cannot be enough, wherever the borders are."""
-    rooms = sorted((costs.room(agent) for agent in agents), reverse=True)
-    return 1 + sum(1 for total in accumulate(rooms) if total < costs.total_bytes)
+def _plan(costs: Costs, draft: Draft, reasons: list[str], context_tokens: int, current: Plan | None) -> Plan:
+    now = ranges_of(current)
+    planned = [_stage(costs, *place) for place in draft.ranges]
+    return Plan(
+        model_id=costs.model.model_id,
+        context_tokens=context_tokens,
+        streams=costs.streams,
+        stages=planned,
+        tokens_per_second=1000 / draft.token_ms,
+        full_tokens_per_second=draft.full_tokens_per_second,
+        reasons=reasons,
+        stay=draft.stay,
+        fetch_bytes=sum(stage.fetch_bytes for stage in planned),
+        moved_layers=sum(_moved(stage, now) for stage in planned) if current else 0,
+    )
 
 
 def _stage(costs: Costs, agent: AgentFacts, first: int, last: int) -> PlannedStage:
@@ -81,46 +103,14 @@ def _stage(costs: Costs, agent: AgentFacts, first: int, last: int) -> PlannedSta
         last=last,
         ms=costs.ms(agent, first, last),
         memory_bytes=costs.stage_memory(first, last),
+        fetch_bytes=costs.fetch_bytes(agent, first, last),
+        hop_ms=costs.hop_ms(agent),
     )
 
 
-def _reasons(
-    costs: Costs, agents: Sequence[AgentFacts], chosen: Ranges, tried: list[Ranges], *, forced: bool
-) -> list[str]:
-    reasons = [_count_reason(costs, chosen, tried, forced=forced)]
-    if len(chosen) > 1:
-        slowest, first, last = max(chosen, key=lambda place: costs.ms(*place))
-        reasons.append(
-            f"The slowest stage is {slowest.name} with layers {first} to {last - 1}:"
-            f" {costs.ms(slowest, first, last):.1f} ms a step; no other borders are faster within the PCs' memory."
-        )
-    assumed = [agent.name for agent, _, _ in chosen if agent.ms_per_mb is None]
-    if assumed:
-        reasons.append(f"Not measured yet, so taken as {costs.assumed_ms_per_mb:.3f} ms per MB: {', '.join(assumed)}.")
-    used = {agent.device_id for agent, _, _ in chosen}
-    tight = [agent.name for agent in agents if agent.device_id not in used and not costs.room(agent)]
-    if tight:
-        reasons.append(f"Too little memory for any stage: {', '.join(tight)}.")
-    return reasons
-
-
-def _count_reason(costs: Costs, chosen: Ranges, tried: list[Ranges], *, forced: bool) -> str:
-    count, fewest = len(chosen), len(tried[0])
-    if forced:
-        return f"{count} {_stages(count)} because that many were asked for."
-    if count == 1:
-        return (
-            f"{chosen[0][0].name} holds the model alone; a split would add {HOP_MS:.1f} ms a hop and make no answer"
-            " more than 10% faster."
-        )
-    if count == fewest:
-        return f"{count} PCs are the fewest that hold the model with its cache."
-    gain = latency_ms(costs, tried[0]) / latency_ms(costs, chosen)
-    return f"{fewest} {_stages(fewest)} would be enough, but {count} answer {gain:.2f} times as fast."
-
-
-def _stages(count: int) -> str:
-    return "stage" if count == 1 else "stages"
+def _moved(stage: PlannedStage, now: dict[str, tuple[int, int]]) -> int:
+    first, last = now.get(stage.device_id, (0, 0))
+    return stage.last - stage.first - max(0, min(last, stage.last) - max(first, stage.first))
 
 
 def _check_counts(model: ModelFacts, agents: Sequence[AgentFacts], stages: int | None) -> None:
@@ -137,36 +127,3 @@ def _check_counts(model: ModelFacts, agents: Sequence[AgentFacts], stages: int |
             f" used now: enrol or wake {missing} more.",
             missing_agents=missing,
         )
-
-
-def _promise(context_tokens: int, streams: int) -> str:
-    return f"{streams} {'answer' if streams == 1 else 'answers'} of {context_tokens} tokens at once"
-
-
-def _impossible(
-    model: ModelFacts, costs: Costs, agents: Sequence[AgentFacts], stages: int | None, *, promise: str
-) -> PlanImpossible:
-    rooms = sorted((costs.room(agent) for agent in agents), reverse=True)[: stages or len(agents)]
-    advice = "Enrol more PCs, allow them more memory, or promise fewer answers or a shorter context."
-    missing = costs.total_bytes - sum(rooms)
-    if missing > 0:
-        return PlanImpossible(
-            f"{model.model_id} with {promise} needs {_size(costs.total_bytes)}, and"
-            f" {len(rooms)} {'PC offers' if len(rooms) == 1 else 'PCs offer'} {_size(sum(rooms))}:"
-            f" {_size(missing)} are missing. {advice}",
-            missing_bytes=missing,
-        )
-    counts = [stages] if stages else list(range(1, min(len(agents), costs.layers) + 1))
-    low, high = 0, costs.total_bytes
-    while high - low > MB:
-        middle = (low + high) // 2
-        low, high = (low, middle) if any(feasible(costs, agents, count, middle) for count in counts) else (middle, high)
-    return PlanImpossible(
-        f"{model.model_id} with {promise} needs {_size(costs.total_bytes)}: the PCs' memory is enough in all, but its"
-        f" layers do not fit into the single PCs; {_size(high)} more on each would do. {advice}",
-        missing_bytes=high,
-    )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(1, -(-count // MB))} MB"

@@ -1,153 +1,213 @@
-"""Splits layers over PCs so that the slowest stage is as fast as memory allows. Pure.
+"""Splits layers over PCs: first the shortest cycle, in which each stage serves each step once, then the fastest token.
 
-For a number of stages and a bound on their time, how far PCs reach is easy to say: a PC that starts further on also
-ends at least as far on. So the best bound is found by bisection. Up to `EXACT_AGENTS` PCs every order is covered (one
-reach per set of PCs); beyond that a few good orders are tried, in which any PC may be skipped. Inside the best bound a
-last pass places the borders.
+Pure.
+Up to `EXACT_AGENTS` PCs every order of every set is looked at. Beyond that a few good orders are, in which any PC may
+be skipped, and then every order of the PCs that were chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 
-from console.planner.costs import Bound, Costs
+import msgspec
+import numpy as np
+
+from console.planner.costs import Costs
+from console.planner.tables import Array, Tables, Wishes
 from console.planner.types import AgentFacts
+from console.planner.walks import NOTHING, Found, in_any_order, in_order
 
 EXACT_AGENTS = 8
-HOP_MS = 0.6
-"""Link, relay and frame of one hop: measured 0.4 to 0.8 ms on one network."""
-PRECISION = 1e-3
-"""The bound is found to 0.1%; estimates of speed are not better than that."""
-CANDIDATES = 4
-"""In a large fleet each order is cut to this many PCs per stage: the rest are slower or smaller."""
+SLACK = 1.005
+"""How much longer than the shortest cycle one may be, so that a token's time and lesser wishes have a say."""
+NEAR = 1.004
+TURNS = 4
+"""How near to the shortest cycle the search comes, in at most so many turns."""
+MOST_WORK = 10_000_000
+"""How many ranges may be compared while a plan is polished: well below a tenth of a second."""
+MOST_TURNED = 16
+"""Up to so many chosen PCs each is tried at either end."""
 
-Order = tuple[AgentFacts, ...]
 Ranges = list[tuple[AgentFacts, int, int]]
-Solver = Callable[[Costs, Sequence[AgentFacts], int, Bound], list[Order]]
 
 
-def latency_ms(costs: Costs, ranges: Ranges) -> float:
-    """Return the time of one token for one stream."""
-    return sum(costs.ms(agent, first, last) + HOP_MS for agent, first, last in ranges)
+def latency_ms(costs: Costs, ranges: Ranges, rows: float = 1.0) -> float:
+    """Return the time of one token for one stream, or of a step with more rows."""
+    return sum(costs.ms(agent, first, last, rows) + costs.hop_ms(agent) for agent, first, last in ranges)
 
 
-def slowest_ms(costs: Costs, ranges: Ranges) -> float:
+def slowest_ms(costs: Costs, ranges: Ranges, rows: float = 1.0) -> float:
     """Return the time of the slowest stage."""
-    return max(costs.ms(agent, first, last) for agent, first, last in ranges)
+    return max(costs.ms(agent, first, last, rows) for agent, first, last in ranges)
 
 
-def best_ranges(costs: Costs, agents: Sequence[AgentFacts], count: int) -> Ranges | None:
-    """Split into exactly `count` stages with the fastest slowest stage; None if memory does not allow it."""
-    solve = _solver(agents)
-    if not solve(costs, agents, count, Bound()):
-        return None
-    bound = Bound(_best_bound(costs, agents, count, solve))
-    candidates = [_balance(costs, order, bound) for order in solve(costs, agents, count, bound)]
-    found = [ranges for ranges in candidates if ranges is not None]
-    return min(found, key=lambda ranges: latency_ms(costs, ranges)) if found else None
+class Search(msgspec.Struct, frozen=True):
+    """The PCs to choose from; those with an id in `needed` have to take part. `current` says who has which layers."""
+
+    tables: Tables
+    agents: Sequence[AgentFacts]
+    needed: frozenset[str] = frozenset()
+    current: dict[str, tuple[int, int]] = {}
+    turned: bool = False
+    """Whether to try each PC at either end of the order."""
+
+    def feasible(self, most: int, extra_bytes: int = 0) -> list[bool]:
+        """Tell for each number of stages, 0 to `most`, whether memory allows it if every PC had so much more."""
+        free = [np.where(self.tables.able(agent, extra_bytes), 0.0, math.inf) for agent in self.agents]
+        return [bool(found.choices) for found, _ in self._walk(free, most, worst=True)]
+
+    def slowest(self, most: int, rows: float, *, least: int = 1) -> list[float]:
+        """Return for each number of stages, 0 to `most`, the time of the fastest slowest stage; infinity for none.
+
+        Fewer than `least` are known to be impossible.
+        """
+        full = [self.tables.ms(agent, self.tables.able(agent), rows) for agent in self.agents]
+        rough = self._walk(full, most, worst=True, orders=self._orders())
+        if not self._exact:
+            return [found.value for found, _ in rough]
+        # What is slower than a split that was found already need not be looked at.
+        most_ms = max((found.value for found, _ in rough[least:]), default=math.inf)
+        fast = [np.where(ms <= most_ms, ms, math.inf) for ms in full]
+        return [found.value for found, _ in self._walk(fast, most, worst=True)]
+
+    def best(
+        self, count: int, slowest_ms: float, *, rows: float, enough_ms: float, wished: bool = True
+    ) -> Ranges | None:
+        """Return the fastest token over exactly `count` stages whose cycle is as short as can be or takes `enough_ms`.
+
+        `slowest_ms` is the time of the fastest slowest stage; stages and cycle are those of steps with so many rows,
+        the token has one. Without `wished` the lesser wishes have no say. None if there is no such split.
+        """
+        if len(self.agents) < count or slowest_ms == math.inf:
+            return None
+        hops = [self.tables.costs.hop_ms(agent) for agent in self.agents]
+        full = [self.tables.ms(agent, self.tables.able(agent), rows) for agent in self.agents]
+        cycle_ms, loaded, order = self._shortest_cycle(count, slowest_ms, full, hops)
+        if not loaded.choices:
+            return None
+        bound_ms = max(cycle_ms * SLACK, enough_ms) / count
+        single = full if rows == 1 else [self.tables.ms(agent, self.tables.able(agent), 1.0) for agent in self.agents]
+        token = [np.where(ms <= bound_ms, one + hop, math.inf) for ms, one, hop in zip(full, single, hops, strict=True)]
+        found = loaded
+        if rows > 1 or enough_ms > cycle_ms:
+            found, order = self._walk(token, count, worst=False)[count]
+        if wished:
+            wishes = Wishes(found.value, bound_ms, count, self.current)
+            token = [
+                ms + self.tables.wished(agent, at_full, wishes)
+                for agent, ms, at_full in zip(self.agents, token, full, strict=True)
+            ]
+            found, _ = self._walk(token, count, worst=False, orders=[order] if order else [])[count]
+        ranges = self._ranges(found)
+        if rows > 1 and latency_ms(self.tables.costs, ranges, rows) > bound_ms * count:
+            return self._ranges(loaded)
+        return ranges
+
+    def _ranges(self, found: Found) -> Ranges:
+        return [(self.agents[place], first, last) for place, first, last in found.choices]
+
+    def _shortest_cycle(
+        self, count: int, slowest_ms: float, full: Sequence[Array], hops: Sequence[float]
+    ) -> tuple[float, Found, list[int]]:
+        """Return the shortest cycle, the split that has it and the order it was found in.
+
+        A step passes all stages in the time of a token, and each stage serves as many steps: the longer one of both is
+        the cycle. Slower stages may allow a faster token, so the time a stage may take is looked for between both.
+        """
+        best: tuple[float, Found, list[int]] = (math.inf, NOTHING, [])
+        least_ms, bound_ms = 0.0, slowest_ms * (1 + 1e-9)
+        for turn in range(TURNS):
+            loaded = [np.where(ms <= bound_ms, ms + hop, math.inf) for ms, hop in zip(full, hops, strict=True)]
+            # Where one order is the best, it most often stays so.
+            found, order = self._walk(loaded, count, worst=False, orders=[best[2]] if best[2] else [])[count]
+            if found.choices:
+                slow = max(float(full[place][last, last - first - 1]) for place, first, last in found.choices)
+                cycle_ms = max(found.value, count * slow)
+                best = (cycle_ms, found, order) if cycle_ms < best[0] else best
+            least_ms = max(least_ms, min(found.value, count * bound_ms))
+            if best[0] <= least_ms * NEAR:
+                break
+            bound_ms = (best[0] if turn == 0 else (least_ms + best[0]) / 2) / count
+        return best
+
+    def polished(self, count: int, slowest_ms: float, *, rows: float, enough_ms: float) -> Ranges:
+        """Return the best split as `best` does; then look at every order of the chosen PCs and a few others.
+
+        That is done again with others for as long as it may take. Raises ValueError if there is no such split.
+        """
+        ranges = self.best(count, slowest_ms, rows=rows, enough_ms=enough_ms)
+        if ranges is None:
+            raise ValueError(f"There is no split into {count} stages.")
+        if self._exact:
+            return ranges
+        others = [self.agents[place] for place in self._orders()[0]]
+        if count >= EXACT_AGENTS:
+            turned = msgspec.structs.replace(self, agents=[one[0] for one in ranges], turned=count <= MOST_TURNED)
+            return _best_of(turned, count, enough_ms, rows) or ranges
+        left, since = _rounds(count, self.tables.costs.layers), 0
+        while left > 0 and since < len(others):
+            used = [agent for agent, _, _ in ranges]
+            added = [agent for agent in others[:EXACT_AGENTS] if agent not in used][: EXACT_AGENTS - count]
+            moved = others.index(added[-1]) + 1 if added else EXACT_AGENTS
+            others = others[moved:] + others[:moved]
+            again = _best_of(msgspec.structs.replace(self, agents=used + added), count, enough_ms, rows) or ranges
+            since = since + moved if again == ranges else 0
+            ranges, left = again, left - 1
+        return ranges
+
+    @property
+    def _exact(self) -> bool:
+        return len(self.agents) <= EXACT_AGENTS
+
+    def _walk(
+        self, costs: Sequence[Array], most: int, *, worst: bool, orders: Sequence[list[int]] = ()
+    ) -> list[tuple[Found, list[int]]]:
+        """Return the best walk by the number of stages, 0 to `most`, and the order it was found in."""
+        needed = [agent.device_id in self.needed for agent in self.agents]
+        costs = [cost[:, : _width(cost)] for cost in costs]
+        if self._exact and not orders:
+            return [(found, []) for found in in_any_order(costs, most, worst=worst, needed=needed)]
+        pinned = {place for place, agent in enumerate(self.agents) if agent.device_id in self.tables.pinned}
+        best: list[tuple[Found, list[int]]] = [(NOTHING, [])] * (most + 1)
+        for order in orders or self._orders():
+            found = in_order(costs, order, most, worst=worst, needed=needed, pinned=pinned)
+            best = [
+                (one, order) if one.value < former[0].value else former for one, former in zip(found, best, strict=True)
+            ]
+        return best
+
+    def _orders(self) -> list[list[int]]:
+        costs = self.tables.costs
+        rate = [costs.rates(agent).per_mb for agent in self.agents]
+        room = [costs.room(agent) for agent in self.agents]
+        places = range(len(self.agents))
+        orders = [
+            sorted(places, key=lambda place: (rate[place], -room[place], place)),
+            sorted(places, key=lambda place: (-rate[place], -room[place], place)),
+            sorted(places, key=lambda place: (-room[place], rate[place], place)),
+        ]
+        if self.turned:
+            first = orders[0]
+            for place in places:
+                others = [other for other in first if other != place]
+                orders += [[place, *others], [*others, place]]
+        return orders
 
 
-def feasible(costs: Costs, agents: Sequence[AgentFacts], count: int, extra_bytes: int = 0) -> bool:
-    """Tell whether memory alone allows `count` stages, if every PC had `extra_bytes` more."""
-    return bool(_solver(agents)(costs, agents, count, Bound(extra_bytes=extra_bytes)))
+def _width(cost: Array) -> int:
+    """Return how many layers the longest possible range has."""
+    possible = np.flatnonzero(cost.min(axis=0, initial=math.inf) < math.inf)
+    return int(possible[-1]) + 1 if len(possible) else 0
 
 
-def _solver(agents: Sequence[AgentFacts]) -> Solver:
-    return _every_order if len(agents) <= EXACT_AGENTS else _some_orders
+def _best_of(search: Search, count: int, enough_ms: float, rows: float) -> Ranges | None:
+    slowest_ms = search.slowest(count, rows, least=count)[count]
+    return search.best(count, slowest_ms, rows=rows, enough_ms=enough_ms)
 
 
-def _best_bound(costs: Costs, agents: Sequence[AgentFacts], count: int, solve: Solver) -> float:
-    low = 0.0
-    high = max(costs.ms(agent, 0, costs.layers) for agent in agents)
-    while high - low > PRECISION * high:
-        middle = (low + high) / 2
-        if solve(costs, agents, count, Bound(middle)):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _every_order(costs: Costs, agents: Sequence[AgentFacts], count: int, bound: Bound) -> list[Order]:
-    """For every set of `count` PCs return an order that covers all layers, if there is one.
-
-    Reaching furthest is best, unless a PC can take some layers but not others: then it may be stuck further on, and
-    every end has to be kept.
-    """
-    keep_all = any(costs.picky(agent, bound) for agent in agents)
-    layer: dict[int, dict[int, tuple[int, ...]]] = {0: {0: ()}}
-    for used in range(count):
-        latest = costs.layers - (count - used - 1)
-        following: dict[int, dict[int, tuple[int, ...]]] = {}
-        for mask, reached in layer.items():
-            for index, agent in enumerate(agents):
-                if mask >> index & 1:
-                    continue
-                ends = following.setdefault(mask | 1 << index, {})
-                for at, order in reached.items():
-                    end = _step(costs, agent, at, latest, bound)
-                    for stop in range(at + 1 if keep_all else max(at + 1, end), end + 1):
-                        ends.setdefault(stop, (*order, index))
-        layer = following if keep_all else {mask: _furthest(ends) for mask, ends in following.items() if ends}
-    return [tuple(agents[i] for i in ends[costs.layers]) for ends in layer.values() if costs.layers in ends]
-
-
-def _furthest(ends: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    end = max(ends)
-    return {end: ends[end]}
-
-
-def _some_orders(costs: Costs, agents: Sequence[AgentFacts], count: int, bound: Bound) -> list[Order]:
-    """Try the PCs by speed, by memory and by what both allow; in each order any may be skipped."""
-    found = []
-    for key in (
-        lambda agent: (costs.ms_per_mb(agent), -costs.room(agent), agent.device_id),
-        lambda agent: (-costs.ms_per_mb(agent), -costs.room(agent), agent.device_id),
-        lambda agent: (-costs.room(agent), costs.ms_per_mb(agent), agent.device_id),
-        lambda agent: (-costs.reach(agent, 1, bound), costs.ms_per_mb(agent), agent.device_id),
-    ):
-        order = _in_order(costs, sorted(agents, key=key)[: CANDIDATES * (count + 1)], count, bound)
-        if order is not None and order not in found:
-            found.append(order)
-    return found
-
-
-def _in_order(costs: Costs, agents: Sequence[AgentFacts], count: int, bound: Bound) -> Order | None:
-    unreached: tuple[int, Order] = (-1, ())
-    best: list[tuple[int, Order]] = [(0, ()), *[unreached] * count]
-    for agent in agents:
-        for used in range(count, 0, -1):
-            at, order = best[used - 1]
-            if at < 0:
-                continue
-            end = _step(costs, agent, at, costs.layers - (count - used), bound)
-            if end > max(at, best[used][0]):
-                best[used] = (end, (*order, agent))
-    end, order = best[count]
-    return order if end == costs.layers else None
-
-
-def _step(costs: Costs, agent: AgentFacts, at: int, latest: int, bound: Bound) -> int:
-    """Return where the agent's range ends if it starts at `at` and must leave a layer for each stage behind it."""
-    return max(at, min(latest, costs.reach(agent, at, bound)))
-
-
-def _balance(costs: Costs, order: Order, bound: Bound) -> Ranges | None:
-    """Place the borders of a given order inside the bound: least total time, then least uneven."""
-    states: dict[int, tuple[float, float, tuple[int, ...]]] = {0: (0.0, 0.0, (0,))}
-    for used, agent in enumerate(order):
-        latest = costs.layers - (len(order) - used - 1)
-        final = used == len(order) - 1
-        following: dict[int, tuple[float, float, tuple[int, ...]]] = {}
-        for at, (total, uneven, borders) in states.items():
-            furthest = min(latest, costs.reach(agent, at, bound))
-            for end in range(costs.layers if final else at + 1, furthest + 1):
-                ms = costs.ms(agent, at, end)
-                state = (round(total + ms, 9), uneven + ms * ms, (*borders, end))
-                if end not in following or state < following[end]:
-                    following[end] = state
-        states = following
-    if costs.layers not in states:
-        return None
-    borders = states[costs.layers][2]
-    return [(agent, borders[i], borders[i + 1]) for i, agent in enumerate(order)]
+def _rounds(count: int, layers: int) -> int:
+    """Return how often every order of `EXACT_AGENTS` PCs may be looked at."""
+    steps = sum(math.comb(EXACT_AGENTS, used) * (EXACT_AGENTS - used) for used in range(count))
+    work = 5 * steps * layers * min(layers, 1 + 2 * layers // count)
+    return max(1, MOST_WORK // work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -66,7 +67,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     """A model's sizes: per decoder layer its weights and the cache bytes of one token, and the two ends.
 
     The rope tables are small and are counted with the layers. `embed_read_bytes` is what one token reads of the
-    embedding: one row, however large the table is.
+    embedding: one row, however large the table is; `hidden_bytes` what one token takes on the way between two stages.
     """
 
     model_id: str
@@ -75,6 +76,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     embed_bytes: int
     embed_read_bytes: int
     head_bytes: int
+    hidden_bytes: int = 0
 
     @property
     def layers(self) -> int:
@@ -99,6 +101,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
             embed_bytes=embed,
             embed_read_bytes=embed // max(1, manifest.vocab_size),
             head_bytes=manifest.unit("head").size_bytes,
+            hidden_bytes=manifest.hidden_size * KV_VALUE_BYTES[numerics],
         )
 
 
@@ -189,6 +192,31 @@ class Plan(msgspec.Struct, frozen=True):
     stay: float = 1.0
     fetch_bytes: int = 0
     moved_layers: int = 0
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """So many pipelines of a model, with the PCs as facts for this model; `current` are those that run.
+
+    Higher `priority` is served first; of equal ones the model that needs most memory.
+    """
+
+    model: ModelFacts
+    agents: Sequence[AgentFacts]
+    context_tokens: int
+    streams: int
+    pipelines: int = 1
+    stages: int | None = None
+    priority: int = 0
+    rules: Rules = Rules()
+    current: tuple[Plan, ...] = ()
+
+
+class FleetPlan(msgspec.Struct, frozen=True):
+    """The pipelines of every demand, by model id; `missing` says per model why it has fewer than were wanted."""
+
+    plans: dict[str, list[Plan]]
+    missing: dict[str, str]
+    reasons: list[str]
 
 
 class PlannerError(Exception):

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from console.planner.types import Pin, Plan, Rules
+from tests.support.plans import MB, changed, make_fleet, make_model, make_plan
+
+
+@pytest.fixture
+def running() -> Plan:
+    return make_plan(make_model(), make_fleet([300, 300]))
+
+
+def places(found: Plan) -> list[tuple[str, int, int]]:
+    return [(stage.name, stage.first, stage.last) for stage in found.stages]
+
+
+def test_a_running_plan_makes_no_room_for_one_that_is_a_little_better(running: Plan) -> None:
+    better = make_fleet([300, 300, 300, 300], [0.1, 0.1, 0.085, 0.085])
+    found = make_plan(make_model(), better, current=running)
+    assert places(found) == places(running)
+    assert "1.25" in found.reasons[0]
+    assert found.moved_layers == 0
+
+
+def test_a_running_plan_makes_room_for_one_that_is_a_quarter_better(running: Plan) -> None:
+    better = make_fleet([300, 300, 300, 300], [0.1, 0.1, 0.05, 0.05])
+    found = make_plan(make_model(), better, current=running)
+    assert {stage.name for stage in found.stages} == {"pc-2", "pc-3"}
+    assert found.moved_layers == 12
+
+
+def test_a_running_plan_makes_room_where_its_pcs_are_about_to_leave(running: Plan) -> None:
+    fleet = changed(make_fleet([300] * 4), 0, stay=0.3)
+    assert "pc-0" not in {stage.name for stage in make_plan(make_model(), fleet, current=running).stages}
+
+
+def test_a_pc_that_is_gone_is_replaced_and_the_others_keep_their_layers(running: Plan) -> None:
+    fleet = make_fleet([300, 300, 300, 300])
+    found = make_plan(make_model(), fleet[1:], current=running)
+    kept = next(stage for stage in running.stages if stage.name == "pc-1")
+    assert ("pc-1", kept.first, kept.last) in places(found)
+    assert found.moved_layers == 12 - (kept.last - kept.first)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rules": Rules(excluded=frozenset({"id-0"}))},
+        {"rules": Rules(pins=(Pin("id-2"),))},
+        {"stages": 3},
+        {"streams": 40},
+    ],
+)
+def test_a_running_plan_that_may_not_be_any_more_does_not_stay(running: Plan, change: dict[str, object]) -> None:
+    found = make_plan(make_model(), make_fleet([300, 300, 300, 900]), current=running, **change)
+    assert places(found) != places(running)
+    assert not any("stays" in reason for reason in found.reasons)
+
+
+def test_a_running_plan_that_misses_the_wanted_rate_makes_room() -> None:
+    fleet = make_fleet([1000] * 4)
+    alone = make_plan(make_model(), fleet)
+    rules = Rules(target_tokens_per_second=1.2 * alone.full_tokens_per_second)
+    assert len(make_plan(make_model(), fleet, current=alone, rules=rules).stages) == 2
+
+
+def test_the_plan_of_another_model_says_nothing() -> None:
+    other = make_plan(make_model(layers=6, layer_mb=40), make_fleet([300, 300]))
+    found = make_plan(make_model(), make_fleet([300, 300]), current=other)
+    assert found.stages[-1].last == 12
+    assert sum(stage.memory_bytes for stage in found.stages) > 300 * MB
