@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -24,6 +25,7 @@ from agent.settings import AgentSettings
 from agent.stage.errors import StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.types import DirectSpec, StageReport, StageSpec, UplinkSpec
+from agent.threads import finish_in_thread
 from agent.volunteer.memory_book import Load, MemoryBook
 from shard_export.library.manifest import Manifest
 
@@ -167,7 +169,7 @@ class StageLoader:
 
     async def keep(self, ranges: Sequence[LayerRange]) -> None:
         """Let nothing of these ranges make room for other files, as far as it is here."""
-        await asyncio.to_thread(self._keep, ranges)
+        await finish_in_thread(partial(self._keep, ranges))
 
     def _keep(self, ranges: Sequence[LayerRange]) -> None:
         files = set[str]()
@@ -183,13 +185,13 @@ class StageLoader:
 
     async def forget(self, folder_name: str) -> None:
         """Delete a load's folder of links; the files stay."""
-        await asyncio.to_thread(self._store.discard_stage, folder_name)
+        await finish_in_thread(partial(self._store.discard_stage, folder_name))
 
     async def _measure(self, child: Child, wanted: Load) -> None:
         """Remember what the stage took; the child ends if this is cancelled, as it belongs to nobody yet."""
         full = msgspec.structs.replace(wanted, cache_bytes=child.report.kv_bytes or wanted.cache_bytes)
         try:
-            await asyncio.to_thread(self._memory.learn, full, child.pid)
+            await finish_in_thread(partial(self._memory.learn, full, child.pid))
         except BaseException:
             await child.close()
             raise

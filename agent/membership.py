@@ -121,7 +121,7 @@ class Membership:
 
     async def _trust(self, authorities_pem: bytes) -> bool:
         try:
-            self.identity = await asyncio.to_thread(with_authorities, self.identity, authorities_pem)
+            self.identity = await finish_in_thread(partial(with_authorities, self.identity, authorities_pem))
         except OSError as error:
             log.warning("The new roots cannot be kept: %s", _as_link_error(error))
             return False

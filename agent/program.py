@@ -12,6 +12,7 @@ import platform
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from agent.reporting import Parts, status_of
 from agent.service import AgentService
 from agent.settings import AgentSettings, AgentState
 from agent.stage.gate import Gate, Gates
+from agent.threads import finish_in_thread
 from agent.volunteer.clock import steady_s
 from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
 from agent.volunteer.keeping import PolicyKeeper, forget_policy
@@ -126,7 +128,7 @@ class Program:
                 log.warning("Tray and command line cannot reach this agent: %s", error)
             if self._board is not None:
                 self._board.start()
-                closing.push_async_callback(asyncio.to_thread, self._board.close)
+                closing.push_async_callback(finish_in_thread, self._board.close)
                 await self._delay.take()
                 closing.callback(self._delay.let_go)
             metering = asyncio.create_task(self._keep_metering(), name="meter")
@@ -200,7 +202,7 @@ class Program:
         self._identity = None
         self._enrolled.clear()
         await service.leave()
-        await asyncio.to_thread(self._forget, identity)
+        await finish_in_thread(partial(self._forget, identity))
 
     def devices_changed(self) -> None:
         """Introduce this PC to the console again: with other devices."""
@@ -306,7 +308,7 @@ class Program:
     async def _learn(self, unix_s: float) -> None:
         """Learn when this PC rests, and tell the console as much of it as the policy lets."""
         volunteer, offset_s = self._volunteer, float(time.localtime(unix_s).tm_gmtoff)
-        await asyncio.to_thread(self._rests.note, volunteer.state, volunteer.policy, unix_s, offset_s)
+        await finish_in_thread(partial(self._rests.note, volunteer.state, volunteer.policy, unix_s, offset_s))
         resting = Resting(self._rests.shared(volunteer.policy), offset_s)
         if resting != volunteer.resting:
             volunteer.resting = resting

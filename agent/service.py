@@ -41,6 +41,7 @@ from agent.session import Session
 from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
 from agent.stage.types import DirectSpec
+from agent.threads import finish_in_thread
 from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import allows_device
@@ -172,7 +173,7 @@ class AgentService:
 
     async def run(self) -> None:
         """Serve until `stop`. Raises DuplicateSession; any other failure of a link is tried again."""
-        await asyncio.to_thread(self._store.discard_all_stages)
+        await finish_in_thread(self._store.discard_all_stages)
         try:
             while not self._stop.is_set():
                 started_s = asyncio.get_running_loop().time()

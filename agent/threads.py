@@ -1,7 +1,8 @@
 """Work in a thread that is seen to its end even when whoever waits for it is cancelled.
 
 A thread cannot be stopped: `asyncio.to_thread` only stops waiting for it. What it opens afterwards has no owner, and
-what the cancelled task cleans up meanwhile is changed under its hands.
+what the cancelled task cleans up meanwhile is changed under its hands. So whatever opens, writes or deletes something,
+or asks the registry, runs in `finish_in_thread`; `asyncio.to_thread` is for what only reads and owns nothing.
 """
 
 from __future__ import annotations

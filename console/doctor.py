@@ -17,6 +17,7 @@ import msgspec
 from agent.doctor.findings import Check, Finding, examine, fine, in_thread, problem, unknown
 from agent.doctor.machine import check_disk, check_memory
 from agent.doctor.network import check_address, check_console, check_proxy
+from agent.threads import finish_in_thread
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import Policy
 from console.api.admin import types as wire
@@ -37,7 +38,7 @@ async def examine_console(folder: Path) -> list[Finding]:
         ("memory", in_thread(check_memory, memory)),
     ]
     try:
-        client = await asyncio.to_thread(AdminClient.for_data_folder, folder)
+        client = await finish_in_thread(partial(AdminClient.for_data_folder, folder), AdminClient.close)
     except ClientError as error:
         return [*await examine(checks), problem("service", str(error), "Start it: fallow-console serve")]
     try:
@@ -50,13 +51,13 @@ async def examine_console(folder: Path) -> list[Finding]:
         ]
         return await examine(checks)
     finally:
-        await asyncio.to_thread(client.close)
+        await finish_in_thread(client.close)
 
 
 async def _check_service(client: AdminClient, folder: Path) -> list[Finding]:
     """Dial the service and the agents' port at every address invites name."""
     try:
-        status = await asyncio.to_thread(client.status)
+        status = await finish_in_thread(client.status)
     except ClientError as error:
         return [problem("service", str(error), "Start it again: fallow-console serve")]
     service = await asyncio.to_thread(_service_file, folder)

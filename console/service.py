@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,6 +28,7 @@ from starlette.types import ASGIApp
 from agent.link.closing import CloseCode
 from agent.link.errors import KeyLocked
 from agent.link.keystore import Keystore
+from agent.threads import finish_in_thread
 from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
 from console.api.admin.members import MemberRoutes
@@ -227,10 +229,10 @@ class ConsoleService:
         keystore = Keystore("console") if settings.keyring else Keystore.files_only("console")
         try:
             where = settings.database or registry_path(folder)
-            self._registry = await asyncio.to_thread(Registry.open, where)
+            self._registry = await finish_in_thread(partial(Registry.open, where), Registry.close)
             self._exit.callback(self._registry.close)
-            return await asyncio.to_thread(
-                open_authority, self._registry, authority_path(folder), keystore, settings.fleet_name
+            return await finish_in_thread(
+                partial(open_authority, self._registry, authority_path(folder), keystore, settings.fleet_name)
             )
         except (RegistryError, KeyLocked) as error:
             raise DataFolderUnusable(str(error)) from None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
+
+from agent.threads import finish_in_thread
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ def in_thread(check: Callable[..., Sequence[Finding]], *arguments: object) -> Ch
     """Return a check that runs a blocking one in a thread."""
 
     async def run() -> Sequence[Finding]:
-        return await asyncio.to_thread(check, *arguments)
+        return await finish_in_thread(partial(check, *arguments))
 
     return run
 

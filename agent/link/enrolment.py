@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -62,6 +63,7 @@ from agent.link.keys import (
 from agent.link.keystore import Keystore, ensure_private_folder, write_private
 from agent.link.parsing import UNREADABLE
 from agent.link.pinning import FoundConsole, VerifiedConsole, ask, find_console, verified_connection
+from agent.threads import finish_in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -104,7 +106,7 @@ async def enrol(
     identity of the same fleet is returned as it is unless `force`; it stays in force until the new one is saved.
     Raises LinkError kinds, each with a sentence for the user; OSError if `folder` cannot be written.
     """
-    ready = await asyncio.to_thread(_prepare, folder, keystore, invite, force)
+    ready = await finish_in_thread(partial(_prepare, folder, keystore, invite, force))
     if isinstance(ready, Identity):
         return ready
     key, resumed = ready
@@ -122,10 +124,10 @@ async def enrol(
         raise
     except EnrolmentDenied as error:
         if error.code in _FINAL_STATES:
-            await asyncio.to_thread(_forget_pending, folder, key, keystore)
+            await finish_in_thread(partial(_forget_pending, folder, key, keystore))
         raise
     urls = [console.url, *(url for url in invite.urls if url != console.url)]
-    identity = await asyncio.to_thread(_adopt, key, keystore, hello, granted, urls)
+    identity = await finish_in_thread(partial(_adopt, key, keystore, hello, granted, urls))
     on_state(EnrolState("enrolled", code, console.url))
     return identity
 

@@ -96,10 +96,10 @@ class Fetcher:
         return manifest, folder
 
     async def _fetch_all(self, records: Sequence[FileRecord], on_progress: OnProgress, peers: DialPeer | None) -> None:
-        missing, removed = await asyncio.to_thread(self._missing, records)
-        if removed:
-            log.info("%d model files that were not used for longest made room for new ones.", len(removed))
-            self.on_files([], removed)
+        missing, removed = await finish_in_thread(
+            partial(self._missing, records), lambda found: self._say_removed(found[1])
+        )
+        self._say_removed(removed)
         total = sum(max(record.size_bytes, 0) for record in records)
         errand = Errand(missing, total, on_progress)
         if not missing:
@@ -122,6 +122,11 @@ class Fetcher:
             log.info(
                 "Fetched %.1f MB, %.1f of them from other PCs.", got.total() / 1e6, (got.total() - got[CONSOLE]) / 1e6
             )
+
+    def _say_removed(self, removed: Sequence[str]) -> None:
+        if removed:
+            log.info("%d model files that were not used for longest made room for new ones.", len(removed))
+            self.on_files([], removed)
 
     def _missing(self, records: Sequence[FileRecord]) -> tuple[list[FileRecord], list[str]]:
         """Return what is not here, and what had to go for it."""

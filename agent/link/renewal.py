@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from functools import partial
 
 import msgspec
 from cryptography.hazmat.primitives import hashes
@@ -42,6 +43,7 @@ from agent.link.keys import DeviceKey, certificate_request, create_key, forget_o
 from agent.link.keystore import Keystore, write_private
 from agent.link.parsing import UNREADABLE
 from agent.link.pinning import VerifiedConsole, ask, verified_connection
+from agent.threads import finish_in_thread
 
 _log = logging.getLogger(__name__)
 
@@ -62,19 +64,19 @@ async def renew(identity: Identity, keystore: Keystore) -> Identity:
     other EnrolmentError kinds, IdentityError kinds, OSError.
     """
     present = await asyncio.to_thread(load_key, identity.folder, identity.record.stem, keystore)
-    fresh = await asyncio.to_thread(_next_key, identity, keystore)
+    fresh = await finish_in_thread(partial(_next_key, identity, keystore))
     unreachable: list[str] = []
     for url in identity.urls:
         try:
             async with verified_connection(url, identity.fleet_id, identity.authorities_pem) as console:
                 granted = _as_granted(await ask(console, _request(console, identity, present, fresh)))
             prepared = _prepared(identity, fresh, granted)
-            await asyncio.to_thread(prepared.write_pair)
+            await finish_in_thread(prepared.write_pair)
             await _try_out(url, prepared.identity)
         except (ConsoleUnreachable, ConnectionClosed) as error:
             unreachable.append(str(error) if isinstance(error, ConsoleUnreachable) else f"{url} (it closed)")
             continue
-        await asyncio.to_thread(_switch, prepared, keystore)
+        await finish_in_thread(partial(_switch, prepared, keystore))
         _log.info("This PC's certificate was renewed; it is good until %s.", _day(prepared.identity))
         return prepared.identity
     raise ConsoleUnreachable(f"The console does not answer at {'; '.join(unreachable)}; check the network.")

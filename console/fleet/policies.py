@@ -6,7 +6,6 @@ device's facts in the registry (`whereabouts.py` writes them), where the planner
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ import msgspec
 
 from agent.link.identity import DeviceId
 from agent.link.messages import PolicyKept, VolunteerPolicy
+from agent.threads import finish_in_thread
 from agent.volunteer.availability import is_coarse
 from agent.volunteer.documents import LIFE_S, SCHEMA, PolicyBody, encode_body
 from console.fleet.events import AgentJoined, AgentLost, AgentTold, FleetEvent
@@ -69,7 +69,7 @@ class PolicyPost:
 
     async def catch_up(self) -> None:
         """Tell the PCs held here what another console of a shared registry was told meanwhile."""
-        self._tell(*await asyncio.to_thread(self._read))
+        self._tell(*await finish_in_thread(self._read))
 
     def _read(self) -> tuple[list[PolicyRecord], dict[DeviceId, list[str]]]:
         """Read once for all PCs: what is wanted, and who has which tags. Any thread."""

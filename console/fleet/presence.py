@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.closing import CloseCode
 from agent.link.identity import DeviceId
+from agent.threads import finish_in_thread
 from console.fleet.hub import Hub
 from console.fleet.policies import PolicyPost
 from console.fleet.upkeep import stopped_within
@@ -72,7 +74,7 @@ class Presence:
             self._stopping.set()
             await self._task
             self._task = None
-            await asyncio.to_thread(self._registry.consoles.leave, self._authority.console_id)
+            await finish_in_thread(partial(self._registry.consoles.leave, self._authority.console_id))
 
     async def _run(self) -> None:
         failed = False
@@ -90,7 +92,7 @@ class Presence:
     async def once(self) -> None:
         """Tell and hear everything once."""
         held = {agent.device_id: agent.connected_s for agent in self._hub.agents()}
-        unwanted = await asyncio.to_thread(self._exchange, held)
+        unwanted = await finish_in_thread(partial(self._exchange, held))
         for device_id, sentence in unwanted:
             self._hub.disconnect(device_id, CloseCode.NOT_APPROVED, "revoked", sentence)
         if self._post is not None and self._round % GREET_EVERY == 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from agent.threads import finish_in_thread
 from console.registry.authority import Authority
 from console.registry.errors import RegistryError
 from console.registry.registry import Registry
@@ -59,6 +60,6 @@ class Upkeep:
 
     async def once(self) -> None:
         """Do what is due now. Raises RegistryError kinds and OSError."""
-        if await asyncio.to_thread(self._authority.refresh):
+        if await finish_in_thread(self._authority.refresh):
             log.info("The console's certificate or the set of roots has changed; new connections use it.")
-        await asyncio.to_thread(self._registry.devices.expire)
+        await finish_in_thread(self._registry.devices.expire)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.identity import DeviceId
+from agent.threads import finish_in_thread
 from console.fleet.events import AgentJoined, AgentLost, AgentTold, AgentView, FleetEvent
 from console.fleet.policies import fact_of
 from console.fleet.upkeep import stopped_within
@@ -61,7 +63,7 @@ class Whereabouts:
         if not noted:
             return
         try:
-            await asyncio.to_thread(self._registry.sightings.note, noted.values())
+            await finish_in_thread(partial(self._registry.sightings.note, noted.values()))
         except SQLAlchemyError:
             later, self._unwritten = self._unwritten, noted
             for seen in later.values():

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import stat
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import httpx2
 import msgspec
 import pytest
 
+from agent.folder_lock import FolderLock
 from agent.link.invite import decode as decode_invite
 from console.api.admin import types as wire
 from console.client import AdminClient
@@ -25,7 +27,8 @@ from console.errors import (
     ServiceRefused,
     ServiceUnreachable,
 )
-from console.service import ConsoleService, ServiceSettings
+from console.registry.registry import Registry
+from console.service import ConsoleService, ServiceSettings, open_authority
 from tests.conftest import ExpectLogs
 from tests.support.played import make_chat_library
 
@@ -71,6 +74,39 @@ async def test_a_second_console_on_the_same_folder_is_refused_and_the_first_goes
             await ConsoleService(settings(tmp_path)).start()
         async with client_of(tmp_path) as ask:
             await ask(lambda console: console.status())
+
+
+@pytest.mark.parametrize("slow", ["Registry.open", "open_authority"])
+async def test_a_start_that_is_cancelled_leaves_nothing_open_and_nobody_at_work(
+    slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, began, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    steps = list[str]()
+
+    def noted(name: str, work: Callable[..., Any], *, waits: bool = False) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            if waits:
+                loop.call_soon_threadsafe(began.set)
+                assert may_end.wait(30)
+            done = work(*arguments)
+            steps.append(name)
+            return done
+
+        return run
+
+    works: dict[str, Callable[..., Any]] = {"Registry.open": Registry.open, "open_authority": open_authority}
+    monkeypatch.setattr(f"console.service.{slow}", noted("opened", works[slow], waits=True))
+    monkeypatch.setattr(Registry, "close", noted("closed", Registry.close))
+    monkeypatch.setattr("agent.folder_lock.FolderLock.release", noted("unlocked", FolderLock.release))
+    starting = asyncio.create_task(ConsoleService(settings(tmp_path)).start())
+    await began.wait()
+    starting.cancel()
+    await asyncio.sleep(0)
+    assert steps == []
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert steps == ["opened", "closed", "unlocked"]
 
 
 async def test_a_restart_keeps_fleet_keys_and_libraries(tmp_path: Path) -> None:

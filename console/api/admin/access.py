@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from agent.threads import finish_in_thread
 from console.api.admin import types as wire
 from console.api.admin.guard import PREFIX, AdminRoute, JsonLines, guarded, whole_number
 from console.api.auth import Gate, source_of
@@ -63,9 +65,8 @@ class AccessRoutes:
         asked = convert(parse_object(await read_body(request)), wire.Login)
         self._slow_down(request)
         async with self._checks:
-            opened = await asyncio.to_thread(
-                self._registry.sessions.open, asked.name, asked.password, source=source_of(request)
-            )
+            opening = partial(self._registry.sessions.open, asked.name, asked.password, source=source_of(request))
+            opened = await finish_in_thread(opening)
         principal = None if opened is None else self._registry.authenticate(opened[1])
         if opened is None or principal is None:
             message = "Name and password do not fit together, or the user is disabled; try again or ask an owner."
@@ -94,10 +95,12 @@ class AccessRoutes:
             raise ApiError(403, "Only somebody who logged in can change their password.", code="insufficient_scope")
         self._slow_down(request)
         async with self._checks:
-            fits = await asyncio.to_thread(self._registry.users.has_password, principal.user, asked.password)
+            fits = await finish_in_thread(partial(self._registry.users.has_password, principal.user, asked.password))
             if not fits:
                 raise ApiError(403, "This is not the present password.", param="password", code="invalid_login")
-            await asyncio.to_thread(self._registry.users.set_password, principal.user, asked.new_password, actor)
+            await finish_in_thread(
+                partial(self._registry.users.set_password, principal.user, asked.new_password, actor)
+            )
         return json_response(wire.Done())
 
     # Users
@@ -108,8 +111,8 @@ class AccessRoutes:
     async def create_user(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.NewUser)
         async with self._checks:
-            user = await asyncio.to_thread(
-                self._registry.users.create, asked.name, asked.role, asked.password, actor=actor
+            user = await finish_in_thread(
+                partial(self._registry.users.create, asked.name, asked.role, asked.password, actor=actor)
             )
         return json_response(user, 201)
 
@@ -118,7 +121,7 @@ class AccessRoutes:
         users, name = self._registry.users, request.path_params["name"]
         if asked.password is not UNSET:
             async with self._checks:
-                await asyncio.to_thread(users.set_password, name, asked.password, actor)
+                await finish_in_thread(partial(users.set_password, name, asked.password, actor))
         if asked.role is not UNSET:
             users.set_role(name, asked.role, actor)
         if asked.disabled is not UNSET:
@@ -153,11 +156,13 @@ class AccessRoutes:
 
     async def list_audit(self, request: Request, actor: Actor) -> Response:
         limit, before = whole_number(request, "limit", 100), whole_number(request, "before", 0)
-        entries = await asyncio.to_thread(
-            self._registry.audit.list,
-            limit=min(limit, MAX_AUDIT),
-            before=before or None,
-            search=request.query_params.get("search", "")[:1000],
+        entries = await finish_in_thread(
+            partial(
+                self._registry.audit.list,
+                limit=min(limit, MAX_AUDIT),
+                before=before or None,
+                search=request.query_params.get("search", "")[:1000],
+            )
         )
         return json_response(wire.Audit(entries))
 
@@ -167,7 +172,7 @@ class AccessRoutes:
 
     async def _export(self) -> AsyncIterator[AuditEntry]:
         after = 0
-        while page := await asyncio.to_thread(self._registry.audit.page, after):
+        while page := await finish_in_thread(partial(self._registry.audit.page, after)):
             for entry in page:
                 yield entry
             after = page[-1].sequence
@@ -175,7 +180,7 @@ class AccessRoutes:
     async def verify_audit(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request) or b"{}"), wire.VerifyAudit)
         known = [(asked.sequence, asked.hash)] if asked.hash else []
-        return json_response(await asyncio.to_thread(self._registry.audit.verify, known))
+        return json_response(await finish_in_thread(partial(self._registry.audit.verify, known)))
 
 
 def _principal(request: Request) -> Principal:

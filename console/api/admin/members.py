@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from starlette.routing import Route
 from agent.link import invite as invites
 from agent.link.authorities import read_authorities
 from agent.link.closing import CloseCode
+from agent.threads import finish_in_thread
 from console.api.admin import types as wire
 from console.api.admin.guard import AdminRoute, guarded
 from console.api.admin.views import agent_views
@@ -114,7 +115,7 @@ class MemberRoutes:
 
     async def list_agents(self, request: Request, actor: Actor) -> Response:
         elsewhere = self._presence.elsewhere if self._presence is not None else {}
-        records = await asyncio.to_thread(self._registry.devices.list)
+        records = await finish_in_thread(self._registry.devices.list)
         views = agent_views(records, self._hub.agents(), elsewhere, now_s=time.time())
         return json_response(wire.Agents(views))
 
@@ -169,9 +170,9 @@ class MemberRoutes:
     async def rotate(self, request: Request, actor: Actor) -> Response:
         asked = await _body(request, wire.Rotation)
         if not (asked.at_once and self._authority.rotation.next_root):
-            await asyncio.to_thread(self._authority.rotate)
+            await finish_in_thread(self._authority.rotate)
         if asked.at_once:
-            await asyncio.to_thread(self._authority.refresh, at_once=True)
+            await finish_in_thread(partial(self._authority.refresh, at_once=True))
         view = self._authority_view()
         self._registry.audit.append(actor, "root.rotate", self._authority.fleet_id, phase=view.phase)
         return json_response(view)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
+import agent
+import console
 from agent.link.store import Store
 from agent.threads import finish_in_thread
 
@@ -82,3 +85,31 @@ async def test_cancelled_before_it_began_it_still_ends() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert released == [7]
+
+
+READS = {
+    "_chunk", "_fleet", "_hello", "_load", "_misfit", "_service_file", "api_tls", "client_context", "held", "load",
+    "load_identity", "load_key", "manifest", "missing", "peer_server_context", "plan", "read_mark", "refusal",
+    "this_pc",
+}  # fmt: skip
+"""What may be left to itself when whoever waits for it is cancelled: it only reads, and its result owns nothing."""
+
+
+def left_to_themselves() -> Iterator[tuple[str, str]]:
+    """Find what runs in a thread that nobody may wait for: file and name; the name is empty where it is not called."""
+    for package in (agent, console):
+        root = Path(package.__path__[0])
+        for path in sorted(root.rglob("*.py")):
+            tree = ast.parse(path.read_bytes())
+            calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Attribute) and node.attr in ("to_thread", "run_in_executor"):
+                    call = calls.get(id(node))
+                    work = ast.unparse(call.args[0]) if call and node.attr == "to_thread" else ""
+                    yield path.relative_to(root.parent).as_posix(), work.rpartition(".")[2]
+
+
+def test_only_what_reads_is_left_to_itself_when_its_task_is_cancelled() -> None:
+    found = [(place, name) for place, name in left_to_themselves() if place != "agent/threads.py"]
+    assert [one for one in found if one[1] not in READS] == []
+    assert {name for _, name in found} == READS
