@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -24,7 +25,8 @@ async def finish_in_thread(work: Callable[[], T], release: Callable[[T], object]
     Cancelling waits until it has ended, gives its result to `release` (on the event loop) and is then passed on, also
     where the work failed.
     """
-    running = asyncio.ensure_future(asyncio.to_thread(work))
+    # A future and no task: what ends a program, raised in a task, would end the loop and not the caller.
+    running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -16,6 +18,7 @@ import agent
 import console
 from agent.link.store import Store
 from agent.threads import finish_in_thread
+from tests.support.patience import PATIENCE_S
 
 
 class Slow:
@@ -29,7 +32,7 @@ class Slow:
 
     def __call__(self) -> object:
         self._loop.call_soon_threadsafe(self.began.set)
-        assert self.may_end.wait(30)
+        assert self.may_end.wait(PATIENCE_S)
         return self._work()
 
 
@@ -50,6 +53,14 @@ async def test_what_the_work_returns_or_raises_is_what_is_had() -> None:
     assert await finish_in_thread(partial(int, "7")) == 7
     with pytest.raises(ValueError, match="invalid literal"):
         await finish_in_thread(partial(int, "seven"))
+    with pytest.raises(SystemExit, match="the end"):
+        await finish_in_thread(partial(sys.exit, "the end"))
+
+
+async def test_the_work_sees_the_context_of_whoever_waits_for_it() -> None:
+    said = ContextVar("said", default="nothing")
+    said.set("something")
+    assert await finish_in_thread(said.get) == "something"
 
 
 @pytest.mark.parametrize("times", [1, 3])
