@@ -11,6 +11,7 @@ import pytest
 
 from console.api.http import MAX_BODY_BYTES
 from tests.support.api import ADMIN_KEY, CHAT_KEY, ScriptedModel, chat_app, says, serving
+from tests.support.patience import PATIENCE_S
 
 PATH = "/v1/chat/completions"
 BODY: dict[str, Any] = {"model": "small", "messages": [{"role": "user", "content": "Hi"}]}
@@ -21,7 +22,7 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
     headers = {"Authorization": f"Bearer {CHAT_KEY}"}
     async with (
         serving(chat_app(ScriptedModel(says("ok")))) as url,
-        httpx2.AsyncClient(base_url=url, headers=headers, timeout=10) as client,
+        httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as client,
     ):
         yield client
 

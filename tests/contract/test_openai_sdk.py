@@ -11,6 +11,7 @@ import pytest
 
 from console.pipeline.types import Failed, Text
 from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, says, serving
+from tests.support.patience import PATIENCE_S
 
 HELLO: list[dict[str, str]] = [{"role": "user", "content": "Hello"}]
 
@@ -24,7 +25,7 @@ def model() -> ScriptedModel:
 async def client(model: ScriptedModel) -> AsyncIterator[openai.AsyncOpenAI]:
     async with (
         serving(chat_app(model, unavailable=["loading"])) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=10) as client,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=PATIENCE_S) as client,
     ):
         yield client
 
@@ -180,7 +181,7 @@ async def test_closing_a_stream_cancels_the_generation(client: openai.AsyncOpenA
             break
     assert not model.closed.is_set()
     await stream.close()
-    await asyncio.wait_for(model.closed.wait(), 5)
+    await asyncio.wait_for(model.closed.wait(), PATIENCE_S)
 
 
 async def test_cancelling_a_whole_answer_cancels_the_generation(
@@ -192,4 +193,4 @@ async def test_cancelling_a_whole_answer_cancels_the_generation(
         await asyncio.sleep(0.001)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
-    await asyncio.wait_for(model.closed.wait(), 5)
+    await asyncio.wait_for(model.closed.wait(), PATIENCE_S)

@@ -15,6 +15,7 @@ from console.pipeline.types import Failed, Text
 from console.registry.records import Principal, Quota
 from tests.conftest import ExpectLogs
 from tests.support.api import Counted, Keys, ScriptedModel, Step, chat_app, finished, says, serving
+from tests.support.patience import PATIENCE_S
 
 
 @contextlib.asynccontextmanager
@@ -25,7 +26,7 @@ async def client_of(
     app = chat_app(model, ScriptedModel(says("x"), model_id="large"), keys=keys, counted=counted)
     async with (
         serving(app) as url,
-        httpx2.AsyncClient(base_url=url, headers={"Authorization": "Bearer key"}, timeout=10) as http,
+        httpx2.AsyncClient(base_url=url, headers={"Authorization": "Bearer key"}, timeout=PATIENCE_S) as http,
     ):
         yield http
 

@@ -13,6 +13,7 @@ from agent.stage.types import Sampling
 from console.pipeline.errors import UnknownToken
 from console.pipeline.types import ScoredToken, Text, TokenLogprobs
 from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, serving
+from tests.support.patience import PATIENCE_S
 
 HELLO: list[dict[str, str]] = [{"role": "user", "content": "Hello"}]
 
@@ -39,7 +40,7 @@ def model() -> ScriptedModel:
 async def client(model: ScriptedModel) -> AsyncIterator[openai.AsyncOpenAI]:
     async with (
         serving(chat_app(model)) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=10) as client,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=PATIENCE_S) as client,
     ):
         yield client
 

@@ -16,6 +16,7 @@ from console.api.openai.responses import ChunkWriter
 from console.pipeline.types import Event, Failed, Text, Waiting
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, says, serving
+from tests.support.patience import PATIENCE_S
 
 BODY = {"model": "small", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
 
@@ -24,7 +25,7 @@ async def stream(model: ScriptedModel, **fields: Any) -> tuple[httpx2.Response, 
     """Ask for a stream; return the response and its events, each without the blank line that ends it."""
     headers = {"Authorization": f"Bearer {CHAT_KEY}"}
     async with serving(chat_app(model)) as url, httpx2.AsyncClient(base_url=url, headers=headers) as client:
-        response = await client.post("/v1/chat/completions", json=BODY | fields, timeout=10)
+        response = await client.post("/v1/chat/completions", json=BODY | fields, timeout=PATIENCE_S)
     assert response.text.endswith("\n\n") or response.is_error
     return response, response.text.split("\n\n")[:-1]
 
@@ -191,11 +192,11 @@ async def test_a_slow_reader_does_not_hold_up_another_stream() -> None:
         httpx2.AsyncClient(base_url=url, headers=headers) as client,
         client.stream("POST", "/v1/chat/completions", json=BODY | {"model": "many"}) as unread,
     ):
-        answer = await client.post("/v1/chat/completions", json=BODY, timeout=5)
+        answer = await client.post("/v1/chat/completions", json=BODY, timeout=PATIENCE_S)
         assert '"quick"' in answer.text
         assert not many.closed.is_set()
         await unread.aclose()
-        await asyncio.wait_for(many.closed.wait(), 5)
+        await asyncio.wait_for(many.closed.wait(), PATIENCE_S)
 
 
 async def test_a_client_that_hangs_up_mid_stream_closes_the_generation() -> None:
@@ -211,7 +212,7 @@ async def test_a_client_that_hangs_up_mid_stream_closes_the_generation() -> None
         writer.write(head.encode() + body)
         await reader.readuntil(b'"content":"a"')
         writer.transport.abort()
-        await asyncio.wait_for(model.closed.wait(), 5)
+        await asyncio.wait_for(model.closed.wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize("header", ["Basic abc", "Bearer", "Bearer wrong", "bearer-chat-secret", ""])

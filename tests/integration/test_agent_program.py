@@ -39,6 +39,7 @@ from tests.support.fleet import Fleet, make_load, running_fleet
 from tests.support.hand_clock import HandClock
 from tests.support.libraries import make_library
 from tests.support.membership import open_office
+from tests.support.patience import PATIENCE_S
 
 KEYS = Keystore.files_only("agent")
 
@@ -85,7 +86,7 @@ async def running(folder: Path, identity: Identity | None) -> AsyncIterator[Runn
 
 
 async def follow(client: ControlClient, phase: str) -> Status:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for status in client.statuses():
             if status.phase == phase:
                 return status
@@ -164,7 +165,7 @@ async def test_the_end_is_ordered_through_the_socket_and_the_release_is_not_the_
         await client.order(Release(client.next_id()))
         await follow(client, "held")
         await client.order(Quit(client.next_id()))
-        await asyncio.wait_for(agent.task, 10)
+        await asyncio.wait_for(agent.task, PATIENCE_S)
 
 
 async def test_the_command_line_is_a_client(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:

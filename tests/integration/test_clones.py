@@ -17,6 +17,7 @@ from agent.service import AgentService
 from console.registry.devices import CLONED
 from tests.support.fleet import make_hello
 from tests.support.membership import KEYS, Office, open_office, until
+from tests.support.patience import PATIENCE_S
 
 HELD = pytest.mark.expected_logs("console.fleet.clones", "two PCs use its identity")
 
@@ -60,7 +61,7 @@ async def test_a_mark_that_is_still_being_written_is_waited_for(
 
     def slow(folder: Path, mark: str) -> bool:
         begun.set()
-        return may_write.wait(10) and keep_mark(folder, mark)
+        return may_write.wait(PATIENCE_S) and keep_mark(folder, mark)
 
     monkeypatch.setattr("agent.membership.keep_mark", slow)
     keeping = asyncio.create_task(Membership(identity, KEYS).keep("3-ab"))

@@ -57,6 +57,7 @@ from console.fleet.ratelimit import RateLimiter
 from console.registry.authority import Authority
 from console.registry.records import DeviceRecord
 from tests.support.enrolment import Clock, Door, enrol_pc, make_facts, open_door
+from tests.support.patience import PATIENCE_S
 
 KEYS = Keystore.files_only("test")
 
@@ -73,7 +74,7 @@ def clock_of(door: Door) -> Clock:
 
 
 async def wait_for_pending(door: Door) -> DeviceRecord:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not (devices := door.registry.devices.list("pending")):
             await asyncio.sleep(0.005)
     return devices[0]

@@ -17,6 +17,7 @@ import pytest
 
 from console.api.admin import types as wire
 from installer.loopback import AgentSettings, LoopbackFleet
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,15 +63,13 @@ def test_a_killed_agent_ends_the_answer_with_an_error_and_comes_back_as_itself(f
     victim = fleet.process("second")
     children = psutil.Process(victim.pid).children(recursive=True)
     victim.send_signal(signal.SIGKILL)
-    killed_s = time.monotonic()
-    reader.join(20)
-    assert time.monotonic() - killed_s < 5
+    reader.join(PATIENCE_S)
     assert not reader.is_alive()
     # An error object, not [DONE]: a cut answer must not look complete.
     assert json.loads(lines[-1])["error"]["message"]
     assert "[DONE]" not in lines
     # The stage's child process does not outlive its agent.
-    assert not psutil.wait_procs(children, timeout=5)[1]
+    assert not psutil.wait_procs(children, timeout=PATIENCE_S)[1]
     # The console stays up and says that the model is down; the PC comes back as the row it was.
     assert fleet.admin.status().pipelines[0].state != "ready"
     victim.wait()
@@ -104,4 +103,4 @@ def test_ctrl_c_during_the_demo_leaves_no_process(smollm2_library: Path) -> None
     out, error = demo.communicate(timeout=60)
     assert demo.returncode == 130, out + error
     assert "nothing is left running" in error
-    assert not psutil.wait_procs(family, timeout=5)[1]
+    assert not psutil.wait_procs(family, timeout=PATIENCE_S)[1]

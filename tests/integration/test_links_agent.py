@@ -27,6 +27,7 @@ from tests.conftest import ExpectLogs
 from tests.support.agents import Agent, load, running_agent, until
 from tests.support.fleet import Fleet, join, make_load, make_step, running_fleet
 from tests.support.libraries import make_library
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ async def test_a_step_that_cannot_be_done_is_answered_with_a_nack(
     fleet.hub.set_route(fields["pipeline"], fields["epoch"], [agent.device_id])
     agent.children.started[0].closed = code == "engine"
     fleet.hub.submit(fields["pipeline"], make_step(**fields))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         frame = await answers.get()
     assert frame.type is FrameType.NACK
     assert msgspec.msgpack.decode(frame.table, type=Nack).code == code
@@ -214,7 +215,7 @@ async def test_an_agent_comes_back_as_the_same_device_after_a_cut(
     session = fleet.hub._sessions.find(agent.device_id)
     assert session is not None
     session.control.transport.abort()
-    await fleet.wait_for(lambda: [type(e) for e in fleet.events] == [AgentJoined, AgentLost, AgentJoined], 20)
+    await fleet.wait_for(lambda: [type(e) for e in fleet.events] == [AgentJoined, AgentLost, AgentJoined], PATIENCE_S)
     (view,) = fleet.hub.agents()
     assert view.device_id == agent.device_id
     assert fleet.hub._peers._peers[view.device_id].held

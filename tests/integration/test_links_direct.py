@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -32,9 +33,10 @@ from agent.stage.outlet import Outlet
 from agent.stage.types import DirectSpec, Epoch, Nack, PipelineId
 from console.registry.authority import Authority
 from tests.support.fleet import Fleet, make_step
+from tests.support.patience import PATIENCE_S
 from tests.support.stage import make_spec
 
-WAIT_S = 10.0
+WAIT_S = PATIENCE_S
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -119,10 +121,11 @@ def direct_spec(identity: Identity, key: Ed25519PrivateKey, **fields: Any) -> Di
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     authority = Authority.open(tmp_path / "authority", Keystore.files_only("authority"))
     fleet = Fleet(tmp_path, authority, hub=None, distribution=None)  # type: ignore[arg-type]  # only enrols
     ann, bob, key = fleet.enrol("ann"), fleet.enrol("bob"), Ed25519PrivateKey.generate()
+    monkeypatch.setattr("agent.link.hop.PATIENCE_S", WAIT_S)  # a busy machine is no receiver that takes no more
     intake = Intake(drops_repeats=True)
     bobs = direct_spec(bob, key)
     inlet = Inlet(make_spec(tmp_path, pipeline=1, epoch=1, stage=1), bobs, intake)
@@ -200,10 +203,8 @@ def test_the_direct_way_waits_for_what_is_relayed(pair: Pair) -> None:
 
 def test_a_cut_link_closes_at_once_and_the_relay_carries_on(pair: Pair) -> None:
     pair.link()
-    started_s = time.monotonic()
     pair.inlet.cut()
     until(lambda: not pair.outlet.is_direct)
-    assert time.monotonic() - started_s < 1.0
     pair.send(1, 2)
     assert pair.arrived(2) == [1, 2]
     until(lambda: not pair.states[-1].up)
@@ -227,13 +228,30 @@ def test_a_receiver_that_takes_no_more_is_given_up(pair: Pair, monkeypatch: pyte
     assert len(pair.relayed) == 2
 
 
-def test_a_fresh_ticket_keeps_the_link_and_without_one_it_ends(pair: Pair) -> None:
-    pair.outlet.direct(pair.route(pair.ticket(expires_s=time.time() + 1.0)))
+def test_a_fresh_ticket_keeps_the_link_and_without_one_it_ends(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead_s = 0.0
+    monkeypatch.setattr(inlet_module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s))
+    shown, show, now_s = list[bytes](), pair.outlet.show, time.time()
+
+    def noted(link: Any, ticket: bytes) -> None:
+        show(link, ticket)
+        shown.append(ticket)
+
+    monkeypatch.setattr(pair.outlet, "show", noted)
+    pair.outlet.direct(pair.route(pair.ticket(expires_s=now_s + 100)))
     until(lambda: pair.outlet.is_direct)
-    pair.outlet.direct(pair.route(pair.ticket(expires_s=time.time() + 2.0)))
-    started_s = time.monotonic()
+    pair.outlet.direct(pair.route(pair.ticket(expires_s=now_s + 200)))
+    until(lambda: len(shown) == 2)
+    pair.send(1)
+    assert pair.arrived(1) == [1]  # and so has the ticket before it
+    ahead_s = 120.0
+    pair.send(2)
+    assert pair.arrived(1) == [2]
+    until(lambda: not pair.outlet._hop._kept)  # confirmed: the receiver has looked at its clock since
+    assert pair.outlet.is_direct
+    assert pair.relayed == []
+    ahead_s = 220.0
     until(lambda: not pair.outlet.is_direct)
-    assert 1.5 < time.monotonic() - started_s < 5.0
 
 
 def test_a_pc_that_cannot_be_reached_is_relayed_and_the_reason_told(pair: Pair) -> None:

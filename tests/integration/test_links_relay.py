@@ -16,6 +16,7 @@ from agent.stage.types import Nack
 from console.fleet.errors import NoRoute
 from console.fleet.events import AgentLost
 from tests.support.fleet import Fleet, ScriptedAgent, join, make_step, running_fleet
+from tests.support.patience import PATIENCE_S
 
 
 class Answers:
@@ -28,7 +29,7 @@ class Answers:
         self.queue.put_nowait((pipeline, frame))
 
     async def next(self) -> Frame:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return (await self.queue.get())[1]
 
 

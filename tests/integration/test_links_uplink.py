@@ -25,6 +25,7 @@ from agent.stage.types import Credentials, Epoch, Nack, PipelineId, StepTable, U
 from console.fleet.events import AgentLost
 from console.registry.authority import Authority
 from tests.support.fleet import Fleet, ScriptedAgent, join, make_load, make_report, make_step, running_fleet
+from tests.support.patience import PATIENCE_S
 from tests.support.stage import make_row, make_spec
 from tests.support.stage import make_step as make_toy_step
 from tests.support.toy_library import toy_library
@@ -38,7 +39,7 @@ class Answers:
         fleet.hub.set_frame_handler(lambda _, frame: self.queue.put_nowait(frame))
 
     async def next(self) -> Frame:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.queue.get()
 
 
@@ -248,7 +249,7 @@ async def test_a_stages_link_ends_with_its_pcs_session(fleet: Fleet, agents: lis
         fleet.hub.disconnect(agents[0].device_id, CloseCode.NOT_APPROVED, "suspended", message)
     else:
         await agents[0].close()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE_S):
         await stage.ended()
 
 
@@ -295,7 +296,7 @@ async def test_a_child_links_itself_answers_there_and_ends_with_the_link(
         uplink = fleet.hub._sessions.uplink(agents[0].device_id, 7)
         assert uplink is not None
         uplink.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             assert "link to the console broke" in await ended
     finally:
         await child.close()
@@ -306,7 +307,7 @@ async def test_a_child_without_a_link_answers_through_its_agent(spec_of: Callabl
     child = await StageProcess.start(spec_of(port=1), on_frame=by_pipe.put_nowait, on_exit=lambda cause: None)
     try:
         await child.send(make_toy_step([make_row(1, 0, 4)], np.arange(4)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             assert decode(await by_pipe.get()).type is FrameType.TOKENS
     finally:
         await child.close()

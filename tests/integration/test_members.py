@@ -24,6 +24,7 @@ from console.client import AdminClient
 from console.errors import ServiceRefused
 from console.service import ConsoleService, ServiceSettings
 from tests.support.enrolment import make_facts
+from tests.support.patience import PATIENCE_S
 
 KEYS = Keystore.files_only("test")
 
@@ -58,7 +59,7 @@ async def test_a_rule_lets_in_what_meets_it_and_leaves_the_rest_to_an_administra
     invite = await run(folder, "invite", *rule, "--hours", "240")
     await join(folder, tmp_path / "a", invite["text"], host="lab-1")
     waiting = asyncio.create_task(join(folder, tmp_path / "b", invite["text"], host="reception"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(agents := await run(folder, "agents")) < 2:
             await asyncio.sleep(0.05)
     assert {agent["name"]: (agent["state"], agent["tags"]) for agent in agents} == {

@@ -27,6 +27,7 @@ from console.fleet.admission import Admission
 from console.registry.devices import CLONED, RENEWAL_GRACE_S
 from tests.support.enrolment import Clock, Door, enrol_pc, open_door
 from tests.support.membership import copy_data_folder
+from tests.support.patience import PATIENCE_S
 
 KEYS = Keystore.files_only("test")
 DAY_S = 86_400.0
@@ -183,7 +184,7 @@ async def test_two_copies_that_renew_are_both_held(door: Door, tmp_path: Path) -
 async def test_a_copy_that_enrols_again_with_the_key_of_the_first_day_has_both_held(door: Door, tmp_path: Path) -> None:
     invite = door.invite(approve="manual")
     task = asyncio.create_task(enrol_pc(invite, tmp_path / "a"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not (pending := door.registry.devices.list("pending")):
             await asyncio.sleep(0.005)
     copy_data_folder(tmp_path / "a", tmp_path / "copy")

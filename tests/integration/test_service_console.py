@@ -30,6 +30,7 @@ from console.errors import (
 from console.registry.registry import Registry
 from console.service import ConsoleService, ServiceSettings, open_authority
 from tests.conftest import ExpectLogs
+from tests.support.patience import PATIENCE_S
 from tests.support.played import make_chat_library
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open_and_nobody_at_work(
         def run(*arguments: Any) -> Any:
             if waits:
                 loop.call_soon_threadsafe(began.set)
-                assert may_end.wait(30)
+                assert may_end.wait(PATIENCE_S)
             done = work(*arguments)
             steps.append(name)
             return done

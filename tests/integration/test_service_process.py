@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ import pytest
 
 from console.cli import main
 from console.client import AdminClient
+from tests.support.patience import PATIENCE_S
 from tests.support.played import make_chat_library
 
 PROGRAM = [sys.executable, "-m", "console"]
@@ -56,7 +56,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        _, problem = process.communicate(timeout=10)
+        _, problem = process.communicate(timeout=PATIENCE_S)
         pytest.fail(problem)
     assert json.loads(line)["pipelines"] == []
     return process
@@ -64,7 +64,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, str]:
     process.send_signal(number)
-    _, log = process.communicate(timeout=15)
+    _, log = process.communicate(timeout=PATIENCE_S)
     return process.returncode, log
 
 
@@ -130,19 +130,17 @@ def test_wrong_usage_is_exit_code_2(run: Run, arguments: list[str]) -> None:
     assert run(*arguments).returncode == 2
 
 
-def test_an_interrupt_ends_the_service_well_and_quickly(tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_service_well(tmp_path: Path) -> None:
     process = start(tmp_path)
-    started = time.monotonic()
     code, log = stop(process, signal.SIGINT)
     assert code == 0
-    assert time.monotonic() - started < 5
     assert "Traceback" not in log
 
 
 def test_a_killed_service_leaves_no_lock_and_its_client_says_so(tmp_path: Path, run: Run) -> None:
     process = start(tmp_path)
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=PATIENCE_S)
     done = run("agents", "--data", tmp_path)
     assert done.returncode == 3
     process = start(tmp_path)

@@ -23,6 +23,7 @@ from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.pipes import encode_spec
 from agent.stage.process import StageProcess
 from agent.stage.types import Epoch, Nack, PipelineId, StageReport, StepTable
+from tests.support.leaks import child_processes
 from tests.support.stage import make_row, make_spec, make_step
 from tests.support.toy_library import toy_library
 
@@ -97,10 +98,8 @@ async def test_large_frames_pass_both_ways(library: Path) -> None:
     await child.process.close()
 
 
-async def test_closing_ends_the_child_soon_and_in_silence(child: Child) -> None:
-    started = asyncio.get_running_loop().time()
+async def test_closing_ends_the_child_in_silence(child: Child) -> None:
     await child.process.close()
-    assert asyncio.get_running_loop().time() - started < 2
     assert not psutil.pid_exists(child.process.pid)
     assert not child.cause.done()
     with pytest.raises(StageGone):
@@ -111,17 +110,14 @@ async def test_closing_does_not_wait_for_a_running_step(library: Path) -> None:
     child = Child()
     await child.start(library, context_tokens=30_000, streams=1)
     await child.process.send(make_step([make_row(1, 0, 30_000)], ids(30_000)))
-    started = asyncio.get_running_loop().time()
     await child.process.close()
-    assert asyncio.get_running_loop().time() - started < 2
     assert child.frames.empty()
 
 
 async def test_a_stopped_child_is_killed(child: Child) -> None:
     os.kill(child.process.pid, signal.SIGSTOP)
-    started = asyncio.get_running_loop().time()
-    await child.process.close()
-    assert asyncio.get_running_loop().time() - started < 2.5
+    async with asyncio.timeout(WAIT_S):  # by itself it would never end
+        await child.process.close()
 
 
 async def test_closing_again_is_fine(child: Child) -> None:
@@ -161,13 +157,14 @@ async def test_a_load_that_takes_too_long_fails_and_leaves_nothing(library: Path
 
 
 async def test_a_cancelled_start_leaves_nothing(library: Path) -> None:
+    before = child_processes()
     task = asyncio.ensure_future(Child().start(library))
-    while not psutil.Process().children():  # nothing announces the child's birth
+    while not child_processes() - before:  # nothing announces the child's birth
         await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not psutil.Process().children()
+    assert not child_processes() - before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pinning is for Linux")

@@ -22,6 +22,7 @@ from console.pipeline.coordinator import Coordinator
 from console.pipeline.types import Failed, Finished, GenerationRequest, Text
 from tests.support.api import CHAT_KEY, chat_app, serving
 from tests.support.local_pipeline import ALPHABET, LocalPipeline, ToyCodec, local_pipeline
+from tests.support.patience import PATIENCE_S
 from tests.support.toy_library import toy_library
 
 STREAMS = 8
@@ -190,7 +191,7 @@ async def survive_disconnects(library: Path, count: int) -> None:
             group.create_task(leave_often())
             for index in range(len(contents)):
                 group.create_task(keep_asking(index))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while pipeline.coordinator.status().streams_running + pipeline.coordinator.status().streams_waiting:
                 await asyncio.sleep(0.01)
         await all_blocks_come_back(pipeline)

@@ -21,6 +21,7 @@ from agent.tray.icons import TRAY_COLOURS
 from agent.tray.single import endpoint_of_tray
 from tests.support.desktop import Desktop, desktop, wait_for
 from tests.support.fake_service import FakeService, fake_service, make_busy_status, make_held_status
+from tests.support.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="Xvfb, openbox and tint2")]
 
@@ -121,7 +122,7 @@ def test_without_a_tray_a_second_start_opens_the_window(screen: Desktop, service
     assert isinstance(hears, UnixSocket)
     wait_for(hears.path.exists, "the first program")
     second = start_program(screen)
-    assert second.wait(30) == 0
+    assert second.wait(PATIENCE_S) == 0
     wait_for(lambda: screen.windows("Fallow"), "the window")
     assert first.poll() is None
 

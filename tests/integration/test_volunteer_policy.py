@@ -48,6 +48,7 @@ from console.service import ConsoleService, ServiceSettings
 from tests.support.agents import Children, until
 from tests.support.enrolment import make_facts
 from tests.support.fleet import make_hello
+from tests.support.patience import PATIENCE_S
 from tests.support.volunteers import PlayedBoard, quick
 
 KEYS = Keystore.files_only("test")
@@ -101,7 +102,7 @@ class Pc:
 
     async def told(self) -> VolunteerPolicy:
         """Wait for the next policy, keep it and answer."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 message = decode_from_console(await self.control.recv(decode=False))
                 if isinstance(message, VolunteerPolicy):
@@ -131,7 +132,7 @@ async def pc(folder: Path, tmp_path: Path) -> Pc:
 
 async def until_kept(folder: Path, pc: Pc, key: str, is_wanted: Callable[[Any], bool]) -> None:
     """Wait until the console has kept a fact of a PC, which it writes every second."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             with Registry.open(registry_path(folder)) as registry:
                 record = registry.devices.find(pc.identity.device_id)

@@ -26,6 +26,7 @@ from agent.stage.types import StageReport, StageSpec
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.keeping import PolicyKeeper
 from tests.support.fleet import Fleet, make_load, make_report
+from tests.support.patience import PATIENCE_S
 
 Answer = Callable[[bytes], None]
 
@@ -102,7 +103,7 @@ class Agent:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what no event announces."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -138,5 +139,5 @@ async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings
 
 
 async def load(fleet: Fleet, agent: Agent, request: LoadStage) -> StageReport:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         return await fleet.hub.load(agent.device_id, request)

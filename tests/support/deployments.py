@@ -14,6 +14,7 @@ from console.pipeline.types import Event, GenerationRequest
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from tests.support.fleet import Fleet
+from tests.support.patience import PATIENCE_S
 
 
 @contextlib.asynccontextmanager
@@ -35,12 +36,12 @@ def request(**fields: Any) -> wire.DeployRequest:
 
 
 async def all_events(deployments: Deployments, asked: wire.DeployRequest) -> list[wire.DeployEvent]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         return [event async for event in deployments.deploy(asked, CONSOLE)]
 
 
 async def ask(deployments: Deployments) -> list[Event]:
     generator = deployments.generator("small")
     prompt = generator.encode_chat([{"role": "user", "content": "Capital of France?"}])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         return [event async for event in generator.generate(GenerationRequest(prompt, 20))]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtGui import QColor, QImage
 
+from tests.support.patience import PATIENCE_S
 from tests.support.screens import XServer, x_server
 
 WIDTH, HEIGHT = 1280, 960
@@ -70,7 +71,12 @@ class Desktop:
     def xdotool(self, *arguments: str) -> str:
         """Do as a person does; gives what xdotool says, nothing if it failed."""
         done = subprocess.run(
-            ["xdotool", *arguments], env=self.environment, capture_output=True, text=True, timeout=20, check=False
+            ["xdotool", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
         return done.stdout.strip()
 
@@ -114,7 +120,7 @@ def _distance(one: QColor, other: QColor) -> int:
     return abs(one.red() - other.red()) + abs(one.green() - other.green()) + abs(one.blue() - other.blue())
 
 
-def wait_for(condition: Callable[[], object], what: str, *, timeout_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, *, timeout_s: float = PATIENCE_S) -> None:
     """Wait until something is so; a process of its own tells nobody when."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

@@ -24,6 +24,8 @@ from jeepney import (
 from jeepney.bus import get_bus
 from jeepney.io.blocking import DBusConnection, prep_socket
 
+from tests.support.patience import PATIENCE_S
+
 PROPERTIES = "org.freedesktop.DBus.Properties"
 HANG = object()
 """An answer that never comes."""
@@ -63,10 +65,11 @@ class FakeService:
         self.properties: dict[tuple[str, str], dict[str, tuple[str, Any]]] = {}
         self.calls: list[str] = []
         self.called = threading.Event()
+        self._left = threading.Event()
         self._name = name
         self._lock = threading.Lock()
         self._connection = DBusConnection(prep_socket(get_bus(environment["DBUS_SESSION_BUS_ADDRESS"])))
-        self._connection.send_and_get_reply(message_bus.RequestName(name), timeout=5)
+        self._connection.send_and_get_reply(message_bus.RequestName(name), timeout=PATIENCE_S)
         self._thread = threading.Thread(target=self._serve, name=f"fake-{name}")
         self._thread.start()
 
@@ -76,9 +79,13 @@ class FakeService:
             self._connection.send(signal)
 
     def close(self) -> None:
+        # The bus tells of a connection that broke when it gets to it, which may be after the next question.
+        with self._lock, contextlib.suppress(OSError):
+            self._connection.send(message_bus.ReleaseName(self._name))
+        self._left.wait(PATIENCE_S)
         with contextlib.suppress(OSError):
             self._connection.sock.shutdown(2)
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
         self._connection.close()
 
     def _serve(self) -> None:
@@ -86,7 +93,10 @@ class FakeService:
             try:
                 message = self._connection.receive()
             except OSError:
+                self._left.set()
                 return
+            if message.header.message_type is MessageType.method_return:
+                self._left.set()
             if message.header.message_type is not MessageType.method_call:
                 continue
             answer = self._answer(message)

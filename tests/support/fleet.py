@@ -45,6 +45,7 @@ from console.registry.certificates import device_id_from_certificate, read_certi
 from console.registry.errors import NotAuthorised
 from console.registry.records import DeviceRecord
 from console.registry.signing import Signer
+from tests.support.patience import PATIENCE_S
 
 
 def make_hello(**fields: Any) -> Hello:
@@ -138,7 +139,7 @@ class Fleet:
     def dialler(self, identity: Identity) -> Dialler:
         return Dialler([self.url], client_context(identity), identity.server_hostname)
 
-    async def wait_for(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async def wait_for(self, condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
         """Wait until `condition` holds; it is looked at after every event of the hub."""
         async with asyncio.timeout(timeout_s):
             while not condition():
@@ -192,11 +193,11 @@ class ScriptedAgent:
         await self.control.send(encode_message(message))
 
     async def hear(self) -> Any:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return decode_from_console(await self.control.recv(decode=False))
 
     async def receive(self) -> bytes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.data.recv(decode=False)
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 # What is on its way out may finish.
-GRACE_S = 3.0
+GRACE_S = 10.0
 
 # Pools and monitors of libraries, which live as long as the process by design. "Dummy-" threads are native ones
 # (OpenVINO's pool, for one) that Python has merely met.

@@ -32,6 +32,7 @@ from console.registry.records import DeviceRecord
 from console.registry.registry import Registry
 from tests.support.agents import always_here
 from tests.support.enrolment import enrol_pc
+from tests.support.patience import PATIENCE_S
 
 KEYS = Keystore.files_only("test")
 
@@ -117,7 +118,7 @@ def copy_data_folder(source: Path, target: Path) -> Path:
     return Path(shutil.copytree(source, target, copy_function=copy_if_there))
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Wait for what no event announces."""
     async with asyncio.timeout(timeout_s):
         while not condition():

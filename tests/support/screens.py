@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 
 class XServer:
     """A running Xvfb; `environment` is that of a program on its display."""
@@ -25,7 +27,9 @@ class XServer:
     def type_key(self, *arguments: str) -> None:
         """Send input as a person would: `mousemove_relative 5 5`, or a key."""
         command = ["xdotool", *(arguments or ("key", "a"))]
-        subprocess.run(command, env={**os.environ, **self.environment}, check=True, timeout=20, capture_output=True)
+        subprocess.run(
+            command, env={**os.environ, **self.environment}, check=True, timeout=PATIENCE_S, capture_output=True
+        )
 
     def kill(self) -> None:
         self.process.kill()
@@ -103,7 +107,7 @@ class Compositor:
         if self._client is not None:
             with contextlib.suppress(OSError):
                 self._client.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
 
     def _serve(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.net import HOST, Link, Network, Shape, Wire
+from tests.support.patience import PATIENCE_S
 
 FAR = Shape(delay_ms=30)
 
@@ -141,7 +142,7 @@ async def test_the_end_of_one_side_reaches_the_other_after_its_last_bytes() -> N
         _, writer = await asyncio.open_connection(HOST, link.port)
         writer.write(b"last words")
         writer.close()
-        assert await asyncio.wait_for(got, 5) == b"last words"
+        assert await asyncio.wait_for(got, PATIENCE_S) == b"last words"
         await link.close()
 
 

@@ -23,6 +23,7 @@ from console.registry.audit import Actor
 from console.registry.registry import Registry
 from tests.support.fleet import make_hello
 from tests.support.libraries import make_library
+from tests.support.patience import PATIENCE_S
 
 ADMIN = Actor("key:a", "10.0.0.9")
 PCS = ["ann", "bob", "cid"]
@@ -93,12 +94,12 @@ async def make_jobs(registry: Registry, shelf: OneLibrary) -> AsyncIterator[Call
 
 
 async def all_of(events: AsyncIterator[DeliveryEvent]) -> list[DeliveryEvent]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         return [event async for event in events]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -290,7 +291,7 @@ async def test_two_deliveries_that_wait_for_one_pc_both_hear_of_it(make_jobs: Ca
     with pytest.raises(DeliveryFailed):
         await jobs._wait_for("ann")
     jobs.on_fleet_event(AgentJoined(view("ann")))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*waiting)
 
 

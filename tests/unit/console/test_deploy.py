@@ -21,6 +21,7 @@ from console.tables import status_tables
 from tests.conftest import ExpectLogs
 from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet, running_fleet
+from tests.support.patience import PATIENCE_S
 from tests.support.played import make_chat_library, playing
 
 COORDINATOR = "console.pipeline"
@@ -47,7 +48,7 @@ async def library(tmp_path: Path, registry: Registry, fleet: Fleet) -> Path:
 
 
 async def until(deployments: Deployments, state: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while deployments.views()[0].state != state:
             await asyncio.sleep(0.01)
 
@@ -80,7 +81,7 @@ async def test_a_pc_that_cannot_load_is_named_and_everything_is_taken_back(
         assert isinstance(broken, wire.Broken)
         assert (broken.code, broken.device_name) == ("memory", "bad")
         assert "bad could not load its stage: it has not enough memory." in broken.message
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not good.unloads:
                 await asyncio.sleep(0.01)
         assert deployments.views()[0].state == "failed"
@@ -214,7 +215,7 @@ async def test_revoking_a_pc_ends_its_streams_at_once_with_the_reason(
         device_id = revoked.agent.device_id
         fleet.set_state(device_id, "banned")
         fleet.hub.disconnect(device_id, CloseCode.NOT_APPROVED, "revoked", "An administrator removed this PC.")
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(PATIENCE_S):
             failed = (await asking)[-1]
         assert isinstance(failed, Failed)
         assert (failed.code, failed.message) == ("stage_lost", "b left: An administrator removed this PC.")
@@ -229,7 +230,7 @@ async def test_a_stage_that_dies_is_loaded_again(
         await all_events(deployments, request())
         load = b.loads[0]
         await b.agent.say(StageFailed(load.pipeline, load.epoch, load.stage, "died", "its process was killed."))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(b.loads) < 2 or deployments.views()[0].state != "ready":
                 await asyncio.sleep(0.01)
         assert b.loads[1].epoch == 2

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from installer.children import run_captured, run_child
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
@@ -89,7 +90,7 @@ def test_a_stop_ends_the_child_first(child: str, number: signal.Signals, code: i
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.send_signal(number)
-        rest, errors = parent.communicate(timeout=30)
+        rest, errors = parent.communicate(timeout=PATIENCE_S)
     assert parent.returncode == code, errors
     assert not psutil.pid_exists(pid)
     assert ("cleaned up" in rest) == (child is POLITE)
@@ -110,6 +111,6 @@ def test_a_stopped_install_takes_its_grandchildren_along(tmp_path: Path) -> None
     ):
         pipe.readline()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 130, errors
         assert pipe.read() == ""  # which comes when the grandchild has ended, and its end of the pipe with it

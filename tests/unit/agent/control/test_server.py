@@ -44,6 +44,7 @@ from agent.control.protocol import (
 )
 from agent.control.server import ControlServer
 from tests.support.agents import until
+from tests.support.patience import PATIENCE_S
 from tests.unit.agent.control.test_protocol import make_status
 
 
@@ -121,7 +122,7 @@ async def raw(
 
 
 async def hear(reader: asyncio.StreamReader) -> FromService:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         (size,) = LENGTH.unpack(await reader.readexactly(4))
         return decode_from_service(await reader.readexactly(size))
 
@@ -172,7 +173,7 @@ async def test_a_subscriber_hears_of_changes_only(server: ControlServer, folder:
         await asyncio.sleep(0.1)
         agent.now = make_status(headline="Waiting: you are using this PC.")
         server.changed()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await anext(statuses)).headline == "Waiting: you are using this PC."
 
 

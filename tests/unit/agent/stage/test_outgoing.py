@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.stage.outgoing import Outgoing
+from tests.support.patience import PATIENCE_S
 
 BIG = 1 << 20
 """More than a socket takes at once."""
@@ -61,7 +62,7 @@ def link() -> Iterator[Link]:
         if far.fileno() >= 0:
             link.out.send(bytes(4 * BIG))
             far.close()
-            link.reasons.get(timeout=5)
+            link.reasons.get(timeout=PATIENCE_S)
 
 
 def test_the_usual_frame_goes_out_without_another_thread(link: Link) -> None:
@@ -86,11 +87,11 @@ def test_frames_of_all_sizes_arrive_in_order(link: Link) -> None:
     thread.start()
     for frame in frames:
         link.out.send(frame)
-    assert reader.get(timeout=30) == whole
+    assert reader.get(timeout=PATIENCE_S) == whole
     thread.join()
 
 
 def test_a_link_that_breaks_is_reported(link: Link) -> None:
     link.out.send(bytes(4 * BIG))
     link.far.close()
-    assert link.reasons.get(timeout=5)
+    assert link.reasons.get(timeout=PATIENCE_S)

@@ -13,6 +13,7 @@ from agent.control.protocol import Answer, Done, Enrol, Pause, Refused, Resume, 
 from agent.tray import single
 from agent.tray.bridge import Bridge
 from tests.support.fake_service import FakeService, fake_service, make_status
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from pytestqt.qtbot import QtBot
@@ -123,7 +124,7 @@ def test_a_second_start_is_heard_before_its_wish_is_carried_out(
         answered.set()
 
     # A window that takes as long to build as the second start waits for its answer.
-    bridge.wished.connect(lambda _: heard.append(answered.wait(10)))
+    bridge.wished.connect(lambda _: heard.append(answered.wait(PATIENCE_S)))
     bridge.start()
     other = threading.Thread(target=second_start)
     other.start()

@@ -15,6 +15,7 @@ from agent.volunteer.facts import Memory
 from agent.volunteer.memory import DeviceMemory
 from agent.volunteer.memory_book import Load, MemoryBook
 from agent.volunteer.policy import Policy
+from tests.support.patience import PATIENCE_S
 
 GIB = 1 << 30
 PC = Memory(16 * GIB, 12 * GIB)
@@ -171,7 +172,7 @@ def test_only_memory_of_its_own_counts_as_a_processs() -> None:
         assert child.stdout.readline().strip() == b"held"
         assert 64 << 20 <= device_use.private_bytes(child.pid) < 256 << 20
         assert device_use.stage_bytes_now(child.pid, DeviceMemory()) >= 64 << 20
-        child.communicate(b"\n", timeout=20)
+        child.communicate(b"\n", timeout=PATIENCE_S)
     assert device_use.private_bytes(child.pid) == 0
     assert device_use.stage_bytes_now(child.pid, DeviceMemory()) == 0
 

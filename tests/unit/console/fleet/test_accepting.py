@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from console.fleet.accepting import ACCEPTED_A_TURN, QUEUE, backlog, lengthen_queue
+from tests.support.patience import PATIENCE_S
 
 HOST = "127.0.0.1"
 CALLERS = 200
@@ -35,7 +36,7 @@ async def test_hundreds_wait_while_nobody_accepts_and_all_are_taken_in_a_few_a_t
     lengthen_queue(server.sockets)
     with ExitStack() as callers:
         for _ in range(CALLERS):  # this blocks the loop: nobody accepts meanwhile
-            callers.enter_context(socket.create_connection(server.sockets[0].getsockname(), timeout=5))
+            callers.enter_context(socket.create_connection(server.sockets[0].getsockname(), timeout=PATIENCE_S))
         most = turns = 0
         while len(taken) < CALLERS:
             before, turns = len(taken), turns + 1

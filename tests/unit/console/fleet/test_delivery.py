@@ -18,6 +18,7 @@ from console.fleet.delivery import (
     rings_of,
 )
 from console.fleet.errors import DeliveryFailed
+from tests.support.patience import PATIENCE_S
 
 PCS = [f"pc-{number:03}" for number in range(100)]
 
@@ -108,7 +109,7 @@ async def test_those_who_are_away_take_nobodys_turn() -> None:
             raise DeliveryFailed(f"{device} is not connected.")
 
     done: list[Delivered] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         async for event in deliver_in_rings(PCS, "d", pcs.deliver, arrive=arrive):
             done += [event] if isinstance(event, Delivered) else []
             if len(done) == 5 + 45 - len(away):

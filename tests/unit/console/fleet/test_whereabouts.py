@@ -17,6 +17,7 @@ from console.registry.sightings import Sighting
 from tests.conftest import ExpectLogs
 from tests.support.enrolment import Clock
 from tests.support.fleet import make_hello
+from tests.support.patience import PATIENCE_S
 from tests.unit.console.registry.test_registry import make_device
 
 NEVER_S = 3600.0
@@ -109,7 +110,7 @@ async def test_the_log_tells_once_that_it_cannot_be_written(
     whereabouts = Whereabouts(registry, every_s=0.01)
     whereabouts.on_fleet_event(AgentLost("one", "gone"))
     whereabouts.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         for _ in range(3):
             await tries.get()
     monkeypatch.undo()

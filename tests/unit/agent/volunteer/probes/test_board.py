@@ -12,6 +12,7 @@ from agent.volunteer.probes.base import Absent, FactName, Probe, Seen, SystemEve
 from agent.volunteer.probes.board import ProbeBoard
 from agent.volunteer.probes.load import ExclusiveApps
 from tests.support.hand_clock import HandClock
+from tests.support.patience import PATIENCE_S
 
 
 class Table:
@@ -61,7 +62,7 @@ class Round:
 
     def wait(self) -> None:
         for _ in range(self._count):
-            assert self._sampled.acquire(timeout=5)
+            assert self._sampled.acquire(timeout=PATIENCE_S)
 
     def turn(self) -> None:
         self.board.refresh()
@@ -189,7 +190,7 @@ class Bell:
     def ring(self, event: SystemEvent) -> None:
         self._events.append(event)
         self._next.release()
-        assert self._said.acquire(timeout=5)
+        assert self._said.acquire(timeout=PATIENCE_S)
 
     def run(self, say: Callable[[SystemEvent], None]) -> None:
         while True:

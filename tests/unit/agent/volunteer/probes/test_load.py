@@ -21,6 +21,7 @@ from agent.volunteer.probes.load import (
     running_names,
     system_cpu_s,
 )  # fmt: skip
+from tests.support.patience import PATIENCE_S
 
 
 class Times:
@@ -77,7 +78,7 @@ def test_the_tree_has_our_children_and_what_they_used() -> None:
         assert child.stdout.readline().strip() == b"done"
         assert {child.pid, os.getpid()} <= own_pids()
         assert own_cpu_s() - before_s >= 0.2
-        child.communicate(b"\n", timeout=20)
+        child.communicate(b"\n", timeout=PATIENCE_S)
     busy_s, all_s = system_cpu_s()
     assert 0 < busy_s < all_s
     if sys.platform != "win32":

@@ -8,6 +8,7 @@ import pytest
 from agent.volunteer.probes.base import Absent, Probe, Seen, SystemEvent, Unreadable
 from agent.volunteer.probes.worker import KEEP_LATE_S, Sample, WatchThread, Worker
 from tests.support.hand_clock import HandClock
+from tests.support.patience import PATIENCE_S
 
 Answer = Seen | Exception
 
@@ -27,7 +28,7 @@ class ScriptedSource:
 
     def read(self) -> Seen:
         self.reading.release()
-        assert self._given.acquire(timeout=20)
+        assert self._given.acquire(timeout=PATIENCE_S)
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -59,7 +60,7 @@ class Run:
         self._came = threading.Semaphore(0)
         self.worker = Worker(Probe("film", source, ("idle_s",), interval_s=3600.0), clock, self._take)
         self.worker.start()
-        assert source.reading.acquire(timeout=5)
+        assert source.reading.acquire(timeout=PATIENCE_S)
 
     def _take(self, probe: Probe, sample: Sample) -> None:
         assert probe.name == "film"
@@ -68,12 +69,12 @@ class Run:
 
     def answer(self, answer: Answer) -> Sample:
         self.source.give(answer)
-        assert self._came.acquire(timeout=5)
+        assert self._came.acquire(timeout=PATIENCE_S)
         return self.worker.look()
 
     def again(self) -> None:
         self.worker.hurry()
-        assert self.source.reading.acquire(timeout=5)
+        assert self.source.reading.acquire(timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def run(source: ScriptedSource, clock: HandClock) -> Iterator[Run]:
     yield run
     run.worker.stop()
     source.give(Unreadable("the end"))
-    assert run.worker.join(5)
+    assert run.worker.join(PATIENCE_S)
     assert (source.closed, source.finished) == (True, True)
 
 
@@ -153,7 +154,7 @@ def test_closing_leaves_a_hanging_source_behind(source: ScriptedSource, clock: H
     run.worker.stop()
     assert not run.worker.join(0.05)
     source.give({"idle_s": 1.0})
-    assert run.worker.join(5)
+    assert run.worker.join(PATIENCE_S)
     assert run.samples == []
 
 
@@ -169,7 +170,7 @@ class ScriptedWatch:
         self.began.release()
         if self._runs:
             self._runs.pop(0)(say)
-        self._stopped.wait(20)
+        self._stopped.wait(PATIENCE_S)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -190,7 +191,7 @@ def test_a_watch_begins_again_after_its_connection_ended(monkeypatch: pytest.Mon
     thread = WatchThread(watch, heard.append)
     thread.start()
     for _ in range(3):
-        assert watch.began.acquire(timeout=5)
+        assert watch.began.acquire(timeout=PATIENCE_S)
     thread.stop()
-    assert thread.join(5)
+    assert thread.join(PATIENCE_S)
     assert heard == ["input"]

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 if sys.platform != "linux":
     pytest.skip("D-Bus desktops are on Linux", allow_module_level=True)
 
@@ -130,7 +132,7 @@ def test_closing_ends_the_greeting_of_a_bus_that_hangs(tmp_path: Path) -> None:
             while b"Hello" not in said:
                 said += client.recv(4096)
             source.close()
-            thread.join(5)
+            thread.join(PATIENCE_S)
         assert "cannot be reached" in problems[0]
 
 
@@ -152,9 +154,9 @@ def test_closing_ends_a_read_that_waits(bus: dict[str, str], mutter: FakeService
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert mutter.called.wait(5)
+    assert mutter.called.wait(PATIENCE_S)
     source.close()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     assert "ended the connection" in problems[0]
     with pytest.raises(Unreadable, match="the probe ends"):
         source.read()
@@ -230,7 +232,7 @@ class Listening:
 
     def stop(self) -> None:
         self.thread.stop()
-        assert self.thread.join(5)
+        assert self.thread.join(PATIENCE_S)
 
 
 def fire(service: FakeService, number: int) -> None:
@@ -241,7 +243,7 @@ def wait_called(service: FakeService, member: str, times: int) -> None:
     while service.calls.count(member) < times:
         service.called.clear()
         if service.calls.count(member) < times:
-            assert service.called.wait(5)
+            assert service.called.wait(PATIENCE_S)
 
 
 def test_the_first_input_is_pushed_and_the_watch_armed_again(bus: dict[str, str], mutter: FakeService) -> None:
@@ -249,10 +251,10 @@ def test_the_first_input_is_pushed_and_the_watch_armed_again(bus: dict[str, str]
     wait_called(mutter, "AddUserActiveWatch", 1)
     fire(mutter, 3)  # somebody else's watch
     fire(mutter, 7)
-    assert listening.came.acquire(timeout=5)
+    assert listening.came.acquire(timeout=PATIENCE_S)
     wait_called(mutter, "AddUserActiveWatch", 2)
     fire(mutter, 7)
-    assert listening.came.acquire(timeout=5)
+    assert listening.came.acquire(timeout=PATIENCE_S)
     listening.stop()
     assert listening.heard == ["input", "input"]
 
@@ -271,7 +273,7 @@ def test_the_watch_is_armed_anew_when_the_shell_starts_again(
     second.methods[MUTTER.interface, "AddUserActiveWatch"] = ("u", (9,))
     wait_called(second, "AddUserActiveWatch", 1)
     fire(second, 9)
-    assert listening.came.acquire(timeout=5)
+    assert listening.came.acquire(timeout=PATIENCE_S)
     listening.stop()
 
 

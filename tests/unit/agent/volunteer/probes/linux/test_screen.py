@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 if sys.platform != "linux":
     pytest.skip("X11 probes are for Linux", allow_module_level=True)
 
@@ -54,7 +56,7 @@ def test_the_first_input_is_pushed(server: XServer, monkeypatch: pytest.MonkeyPa
         while not came.acquire(timeout=0.1):  # each time after a rest that is long enough
             server.type_key("mousemove_relative", "3", "3")
     thread.stop()
-    assert thread.join(5)
+    assert thread.join(PATIENCE_S)
     assert set(heard) == {"input"}
 
 
@@ -111,7 +113,7 @@ def test_a_server_that_dies_is_unreadable_and_its_watch_ends() -> None:
         thread = threading.Thread(target=listen)
         thread.start()
         server.kill()
-        assert ended.wait(5)
+        assert ended.wait(PATIENCE_S)
         thread.join()
         with pytest.raises(Unreadable):
             source.read()

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 if sys.platform != "linux":
     pytest.skip("logind is on Linux", allow_module_level=True)
 
@@ -170,7 +172,7 @@ def test_sleep_and_unlocking_are_pushed(bus: dict[str, str], logind: FakeService
             logind.emit(SESSION, PROPERTIES, "Unlock")
             came.acquire(timeout=0.01)
     thread.stop()
-    assert thread.join(5)
+    assert thread.join(PATIENCE_S)
     assert heard[0] == "suspending"
     assert set(heard) == {"suspending", *wanted}
 
@@ -200,7 +202,7 @@ class Watching:
         connection.shutdown(socket.SHUT_RDWR)
 
     def wait(self) -> SystemEvent:
-        assert self.came.acquire(timeout=5)
+        assert self.came.acquire(timeout=PATIENCE_S)
         return self.heard[-1]
 
 
@@ -213,7 +215,7 @@ def watching(bus: dict[str, str], logind: FakeService, monkeypatch: pytest.Monke
     thread.start()
     yield made
     thread.stop()
-    assert thread.join(5)
+    assert thread.join(PATIENCE_S)
 
 
 def test_a_return_that_nobody_heard_of_is_made_up_for(watching: Watching) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE_S
+
 if sys.platform != "linux":
     pytest.skip("Wayland is on Linux", allow_module_level=True)
 
@@ -64,7 +66,7 @@ class Listening:
 
     def stop(self) -> None:
         self._thread.stop()
-        assert self._thread.join(5)
+        assert self._thread.join(PATIENCE_S)
 
 
 @pytest.fixture(autouse=True)
@@ -76,14 +78,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_idle_time_follows_from_when_the_compositor_said_so(make: MakeCompositor) -> None:
     compositor = make()
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     listening.until(0.0)
     compositor.say(IDLED)
     listening.until(1.0)
     listening.clock.now_s += 30
     assert listening.source.read() == {"idle_s": 31.0}
     compositor.say(RESUMED)
-    assert listening.came.acquire(timeout=5)
+    assert listening.came.acquire(timeout=PATIENCE_S)
     assert listening.source.read() == {"idle_s": 0.0}
     listening.stop()
 
@@ -94,7 +96,7 @@ def test_inhibitors_do_not_hold_the_notification_back_where_that_can_be_asked_fo
 ) -> None:
     compositor = make(notifier=version)
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     asked = [(op, struct.unpack("=III", body)[1]) for target, op, body in compositor.requests if target == 4]
     assert asked == [(opcode, 1000)]
     listening.stop()
@@ -103,7 +105,7 @@ def test_inhibitors_do_not_hold_the_notification_back_where_that_can_be_asked_fo
 def test_two_seats_are_idle_only_together(make: MakeCompositor) -> None:
     compositor = make(seats=2)
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     compositor.say(IDLED, seat=0)
     listening.until(0.0)
     listening.clock.now_s += 10
@@ -117,11 +119,11 @@ def test_two_seats_are_idle_only_together(make: MakeCompositor) -> None:
 def test_a_compositor_that_starts_anew_is_asked_again(make: MakeCompositor) -> None:
     compositor = make()
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     compositor.say(IDLED)
     listening.until(1.0)
     compositor.drop()
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     listening.until(0.0)
     listening.stop()
 
@@ -129,10 +131,10 @@ def test_a_compositor_that_starts_anew_is_asked_again(make: MakeCompositor) -> N
 def test_a_seat_that_comes_later_is_asked_about_too(make: MakeCompositor) -> None:
     compositor = make()
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     compositor.ready.clear()
     compositor.add_seat()
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     listening.stop()
 
 
@@ -146,12 +148,12 @@ def test_a_compositor_that_cannot_tell(make: MakeCompositor, more: dict[str, int
 def test_a_seat_that_goes_is_not_in_use_for_ever(make: MakeCompositor) -> None:
     compositor = make(seats=2)
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     compositor.say(IDLED, seat=0)
     listening.until(0.0)
     compositor.ready.clear()
     compositor.remove_global(2)
-    assert compositor.ready.wait(5)  # it was asked anew, about the other seat alone
+    assert compositor.ready.wait(PATIENCE_S)  # it was asked anew, about the other seat alone
     compositor.say(IDLED)
     listening.until(1.0)
     listening.stop()
@@ -160,7 +162,7 @@ def test_a_seat_that_goes_is_not_in_use_for_ever(make: MakeCompositor) -> None:
 def test_another_thing_that_goes_changes_nothing(make: MakeCompositor) -> None:
     compositor = make()
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     compositor.ready.clear()
     compositor.remove_global(2)  # the notifier
     compositor.say(IDLED)
@@ -172,20 +174,20 @@ def test_another_thing_that_goes_changes_nothing(make: MakeCompositor) -> None:
 def test_a_removal_that_names_nothing_is_unreadable(make: MakeCompositor) -> None:
     compositor = make()
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     compositor.ready.clear()
     compositor.send_raw(struct.pack("=II", 2, 8 << 16 | 1))
-    assert compositor.ready.wait(5)  # it was asked anew
+    assert compositor.ready.wait(PATIENCE_S)  # it was asked anew
     listening.stop()
 
 
 def test_garbage_is_unreadable(make: MakeCompositor) -> None:
     compositor = make()
     listening = Listening(compositor.environment)
-    assert compositor.ready.wait(5)
+    assert compositor.ready.wait(PATIENCE_S)
     compositor.ready.clear()
     compositor.send_raw(struct.pack("=II", 2, 3 << 16))
-    assert compositor.ready.wait(5)  # it was asked anew
+    assert compositor.ready.wait(PATIENCE_S)  # it was asked anew
     compositor.send_raw(struct.pack("=II", 1, 8 << 16))
     listening.until(0.0)
     listening.stop()
