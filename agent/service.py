@@ -215,10 +215,13 @@ class AgentService:
                     owner=self._volunteer,
                 )
             )
-            await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                await _call_off(opening)
+                raise
             if not opening.done():
-                opening.cancel()
-                await asyncio.gather(opening, return_exceptions=True)
+                await _call_off(opening)
                 return
             self._session = opening.result()
         try:
@@ -308,6 +311,17 @@ class AgentService:
         except OSError as error:
             log.warning("state.json cannot be written: %s", error)
         self._volunteer.look_again()
+
+
+async def _call_off(opening: asyncio.Task[Session]) -> None:
+    """End what was to become a session; one that came to be all the same says goodbye."""
+    opening.cancel()
+    (session,) = await asyncio.gather(opening, return_exceptions=True)
+    if not isinstance(session, BaseException):
+        over = asyncio.Event()
+        over.set()
+        with contextlib.suppress(LinkDown):
+            await session.run(over)
 
 
 def _pace(settings: AgentSettings) -> Pace:

@@ -73,11 +73,13 @@ class ApiServer:
         self._port = listener.getsockname()[1]
         self._task = asyncio.create_task(self._server.serve([listener]), name="api server")
         accepting = asyncio.create_task(self._server.accepting.wait())
-        await asyncio.wait((self._task, accepting), return_when=asyncio.FIRST_COMPLETED)
-        if not accepting.done():
-            accepting.cancel()
-            listener.close()
-            await self._task
+        try:
+            await asyncio.wait((self._task, accepting), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not accepting.done():
+                accepting.cancel()
+                with contextlib.closing(listener):
+                    await self.stop()
 
     async def stop(self) -> None:
         """Stop accepting, let running requests end within the grace time, close everything."""

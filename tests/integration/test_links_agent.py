@@ -6,15 +6,19 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from agent.devices import find_runtime
 from agent.link.closing import CloseCode, DuplicateSession
 from agent.link.frames import Frame, FrameType, decode, encode
 from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute, DirectState, LoadStage, StageProgress
 from agent.link.tickets import RouteTicket, unseal
+from agent.service import AgentService
+from agent.session import Session
 from agent.settings import AgentSettings, read_state
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.types import Epoch, Nack, PipelineId
@@ -24,7 +28,7 @@ from agent.volunteer.proof import Taken
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentJoined, AgentLost, StageDied
 from tests.conftest import ExpectLogs
-from tests.support.agents import Agent, load, running_agent, until
+from tests.support.agents import Agent, always_here, load, running_agent, until
 from tests.support.fleet import Fleet, join, make_load, make_step, running_fleet
 from tests.support.libraries import make_library
 from tests.support.patience import PATIENCE_S
@@ -233,6 +237,44 @@ async def test_stopping_says_goodbye_and_ends_the_child(
     assert agent.children.started[0].closed
     assert fleet.events[-1] == AgentLost(agent.device_id, "The agent was stopped")
     assert agent.service.state.link == "stopped"
+
+
+@pytest.mark.parametrize("comes_late", [False, True])
+@pytest.mark.parametrize("how", ["stopped", "cancelled"])
+async def test_ending_while_a_session_opens_leaves_none_behind(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, how: str, comes_late: bool
+) -> None:
+    opened, opening = list[Session](), asyncio.Event()
+    open_session = Session.open
+
+    async def slow(*arguments: Any, **options: Any) -> Session:
+        try:
+            opening.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not comes_late:
+                raise
+        opened.append(await open_session(*arguments, **options))
+        return opened[-1]
+
+    monkeypatch.setattr(Session, "open", slow)
+    folder = fleet.folder / "ann-data"
+    folder.mkdir()
+    identity = fleet.enrol("ann-data/identity")
+    service = AgentService(
+        folder, identity, AgentSettings(volunteer="always"), always_here(folder), list_devices=find_runtime
+    )
+    task = asyncio.create_task(service.run())
+    await opening.wait()
+    if how == "stopped":
+        service.stop()
+    else:
+        task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled() == (how == "cancelled")
+    assert len(opened) == comes_late
+    await fleet.wait_for(lambda: len(fleet.events) == 2 * comes_late)  # it came, and said goodbye
+    assert fleet.hub.agents() == []
 
 
 async def test_stopping_in_the_middle_of_a_load_leaves_no_child(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import stat
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +16,7 @@ import httpx2
 import msgspec
 import pytest
 
+import console.api.server
 from agent.folder_lock import FolderLock
 from agent.link.invite import decode as decode_invite
 from console.api.admin import types as wire
@@ -108,6 +110,23 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open_and_nobody_at_work(
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert steps == ["opened", "closed", "unlocked"]
+
+
+async def test_a_start_that_is_cancelled_before_the_api_answers_leaves_no_port_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listeners, listen = list[socket.socket](), console.api.server._listen
+
+    def listen_and_cancel(host: str, port: int) -> socket.socket:
+        listeners.append(listen(host, port))
+        starting.cancel()
+        return listeners[-1]
+
+    monkeypatch.setattr("console.api.server._listen", listen_and_cancel)
+    starting = asyncio.create_task(ConsoleService(settings(tmp_path)).start())
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert [listener.fileno() for listener in listeners] == [-1]
 
 
 async def test_a_restart_keeps_fleet_keys_and_libraries(tmp_path: Path) -> None:
