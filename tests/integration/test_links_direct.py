@@ -126,6 +126,8 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     fleet = Fleet(tmp_path, authority, hub=None, distribution=None)  # type: ignore[arg-type]  # only enrols
     ann, bob, key = fleet.enrol("ann"), fleet.enrol("bob"), Ed25519PrivateKey.generate()
     monkeypatch.setattr("agent.link.hop.PATIENCE_S", WAIT_S)  # a busy machine is no receiver that takes no more
+    monkeypatch.setattr(outlet_module, "DIAL_S", WAIT_S)
+    monkeypatch.setattr(inlet_module, "TLS_WAIT_S", WAIT_S)
     intake = Intake(drops_repeats=True)
     bobs = direct_spec(bob, key)
     inlet = Inlet(make_spec(tmp_path, pipeline=1, epoch=1, stage=1), bobs, intake)

@@ -37,7 +37,9 @@ Two = tuple[ConsoleService, ConsoleService]
 
 
 def settings(folder: Path, database: str) -> ServiceSettings:
-    return ServiceSettings(folder=folder, database=database, keyring=False, fleet_name="Nordlicht")
+    return ServiceSettings(
+        folder=folder, database=database, keyring=False, fleet_name="Nordlicht", heartbeat_s=PATIENCE_S
+    )
 
 
 @pytest.fixture

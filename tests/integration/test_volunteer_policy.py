@@ -56,7 +56,7 @@ KEYS = Keystore.files_only("test")
 
 @pytest.fixture
 async def folder(tmp_path: Path) -> AsyncIterator[Path]:
-    async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)):
+    async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False, heartbeat_s=PATIENCE_S)):
         yield tmp_path / "console"
 
 

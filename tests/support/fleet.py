@@ -157,9 +157,13 @@ async def no_enrolment(link: ServerConnection) -> None:
 
 @contextlib.asynccontextmanager
 async def running_fleet(
-    folder: Path, *, enrol: Callable[[ServerConnection], Awaitable[None]] = no_enrolment, **settings: Any
+    folder: Path,
+    *,
+    enrol: Callable[[ServerConnection], Awaitable[None]] = no_enrolment,
+    heartbeat_s: float = PATIENCE_S,
+    **settings: Any,
 ) -> AsyncIterator[Fleet]:
-    """Found a fleet and listen on a free port."""
+    """Found a fleet and listen on a free port. A scripted agent has no heart: as it is, none is lost by its silence."""
     authority = Authority.open(folder / "authority", Keystore.files_only("authority"))
     distribution = Distribution()
     fleet: Fleet
@@ -167,7 +171,14 @@ async def running_fleet(
     def authorise(certificate_der: bytes | None) -> DeviceRecord:
         return fleet.authorise(certificate_der)
 
-    hub = Hub(authorise, enrol=enrol, files=distribution.find, sign=Signer(authority).sign, **settings)
+    hub = Hub(
+        authorise,
+        enrol=enrol,
+        files=distribution.find,
+        sign=Signer(authority).sign,
+        heartbeat_s=heartbeat_s,
+        **settings,
+    )
     fleet = Fleet(folder, authority, hub, distribution)
     hub.subscribe(fleet.take_event)
     fleet.port = await hub.start("127.0.0.1", 0, authority.server_context())

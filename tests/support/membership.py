@@ -126,7 +126,7 @@ async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) ->
 
 
 @contextlib.asynccontextmanager
-async def open_office(folder: Path, *, database: str = "", pong_wait_s: float = 3.0) -> AsyncIterator[Office]:
+async def open_office(folder: Path, *, database: str = "", pong_wait_s: float = PATIENCE_S) -> AsyncIterator[Office]:
     """Found a fleet and listen; every agent that still runs is stopped at the end."""
     authority = Authority.open(folder / "authority", KEYS)
     with Registry.open(database or folder / "registry.sqlite3", now=time.time) as registry:
@@ -139,6 +139,7 @@ async def open_office(folder: Path, *, database: str = "", pong_wait_s: float = 
             enrol=EnrolHandler(Admission(registry, authority, poll_s=0.02, expel=expel)).handle,
             files=lambda sha256: None,
             clones=CloneWatch(registry, pong_wait_s=pong_wait_s),
+            heartbeat_s=PATIENCE_S,
         )
         office = Office(folder, registry, authority, hub)
         office.url = f"wss://127.0.0.1:{await hub.start('127.0.0.1', 0, authority.server_context())}"

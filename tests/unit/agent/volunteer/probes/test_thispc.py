@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 
@@ -10,11 +13,26 @@ from agent.cli import main
 from agent.volunteer.probes.base import FactName
 from agent.volunteer.probes.board import ProbeBoard
 from agent.volunteer.probes.thispc import open_board
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.cli_probes.FIRST_LOOK_S", 0.3)
+def first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command look when the probe these tests are about has answered, instead of after a while."""
+    boards, pause = list[ProbeBoard](), threading.Event()
+
+    def open_and_note(*arguments: Any, **options: Any) -> ProbeBoard:
+        boards.append(open_board(*arguments, **options))
+        return boards[-1]
+
+    def wait(_: float) -> None:
+        ends_s = time.monotonic() + PATIENCE_S
+        while boards[-1].snapshot().memory.value is None:
+            assert time.monotonic() < ends_s
+            pause.wait(0.01)
+
+    monkeypatch.setattr("agent.cli_probes.open_board", open_and_note)
+    monkeypatch.setattr("agent.cli_probes.time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
 
 
 def facts_of(board: ProbeBoard) -> set[str]:

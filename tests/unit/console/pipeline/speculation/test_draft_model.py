@@ -18,6 +18,7 @@ from console.pipeline.speculation import draft_model
 from console.pipeline.speculation.draft_model import DraftModel
 from tests.conftest import ExpectLogs
 from tests.support.leaks import child_processes
+from tests.support.patience import PATIENCE_S
 from tests.support.stage import SEEDED, generate, make_spec
 from tests.support.toy_library import VOCAB, toy_library
 
@@ -36,7 +37,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let streams wait for their drafts on a busy machine, too."""
-    monkeypatch.setattr(draft_model, "WAIT_S", 30.0)
+    monkeypatch.setattr(draft_model, "WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(draft_model, "STEP_S", PATIENCE_S)
 
 
 class Waiter:
@@ -46,7 +48,7 @@ class Waiter:
         self.told = asyncio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 self.told.clear()
                 await self.told.wait()
@@ -158,10 +160,10 @@ async def test_a_child_that_is_stuck_is_ended(
     library: Path, expected_logs: ExpectLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected_logs(LOGGER, "did not answer a step")
-    monkeypatch.setattr(draft_model, "STEP_S", 0.1)
     async with drafting(library) as (model, waiter):
         await waiter.ready(model)
         the_child().suspend()
+        monkeypatch.setattr(draft_model, "STEP_S", 0.1)
         model.begin(ONE, PROMPTS[ONE], Sampling())
         model.propose(ONE, PROMPTS[ONE], 4)
         await waiter.until(lambda: bool(model.problem))
