@@ -23,7 +23,7 @@ import signal, sys
 from pathlib import Path
 from installer import bootstrap, children
 
-children.INTERRUPT_GRACE_S = children.TERMINATE_GRACE_S = 0.5
+children.INTERRUPT_GRACE_S = children.TERMINATE_GRACE_S = float(sys.argv[2])
 bootstrap.run = lambda _: children.run_child([sys.executable, "-c", sys.argv[1]], Path.cwd())
 signal.signal(signal.SIGTERM, bootstrap.stop_on_termination)
 sys.exit(bootstrap.main([]))
@@ -76,11 +76,11 @@ def test_a_child_that_cannot_start_says_so() -> None:
 
 
 @posix_only
-@pytest.mark.parametrize("child", [POLITE, STUBBORN], ids=["polite", "stubborn"])
+@pytest.mark.parametrize(("child", "grace_s"), [(POLITE, PATIENCE_S), (STUBBORN, 0.5)], ids=["polite", "stubborn"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stop_ends_the_child_first(child: str, number: signal.Signals, code: int) -> None:
+def test_a_stop_ends_the_child_first(child: str, grace_s: float, number: signal.Signals, code: int) -> None:
     with subprocess.Popen(
-        [*python(PARENT), child],
+        [*python(PARENT), child, str(grace_s)],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -105,7 +105,7 @@ def test_a_stopped_install_takes_its_grandchildren_along(tmp_path: Path) -> None
     parent = PARENT.replace("children.run_child", "children.run_captured")
     with (
         subprocess.Popen(
-            [*python(parent), child], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [*python(parent), child, "0.5"], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
         ) as process,
         ready.open(encoding="utf-8") as pipe,
     ):
