@@ -18,8 +18,8 @@ from typing import Any
 
 from installer.demo import demo_library
 from installer.loopback import LoopbackError
-from tests.bench.drill_cases import Case, Seen, Standby, overall, select
-from tests.bench.drill_fleet import CONTEXT, STREAMS, DrillFleet
+from tests.bench.drill_cases import HARMLESS, LONG_WORDS, Case, Seen, Standby, overall, select
+from tests.bench.drill_fleet import CONTEXT, POLL_S, STREAMS, DrillFleet
 from tests.bench.json_process import ROOT
 from tests.bench.prompts import long_prompt
 from tests.bench.served import at_once
@@ -29,8 +29,8 @@ from tests.support.streamed import Heard, Question, difference
 Say = Callable[[str], None]
 ROUNDS = 1
 """Every case once takes long enough."""
-INTO_PREFILL_S = 0.15
-"""How long the prompts have been read when the fault happens."""
+UNNOTICED_S = 6.0
+"""How long a fault is looked for in the status when the answers end without a sign of it."""
 FIRST_GUESS_S = 15.0
 """How long a case takes, before one was seen."""
 
@@ -85,8 +85,13 @@ class Running:
             thread.start()
 
     def wait_for_moment(self) -> None:
-        """Return when the fault is due, or there is no first answer any more."""
-        self._moment.wait(None if self._fires_at else INTO_PREFILL_S)
+        """Return when the fault is due, or there is no first answer any more.
+
+        Prompts are read once all have a place and until the first token came.
+        """
+        while not self._moment.wait(POLL_S):
+            if not self._fires_at and self._fleet.running() == len(self.heard):
+                return
 
     def wait_for_ends(self) -> None:
         """Return when every answer has ended, somehow."""
@@ -95,7 +100,7 @@ class Running:
 
     def _ask(self, question: Question, index: int) -> None:
         def on_token(count: int) -> None:
-            if not index and count >= self._fires_at:
+            if not self._fires_at or (not index and count >= self._fires_at):
                 self._moment.set()
 
         self._fleet.ask(question, on_token=on_token, heard=self.heard[index])
@@ -125,6 +130,8 @@ class Drill:
             running.wait_for_moment()
             at_s = self._faults.do(case.fault, victim)
             running.wait_for_ends()
+            if case.fault not in HARMLESS:
+                watched.wait_for_difference(at_s, UNNOTICED_S)
         back_s = self._put_right(case)
         notes = sorted(note for one in running.heard for note in one.notes if note[0] >= at_s)
         known = [came_s - at_s for came_s, _ in notes] + watched.differs_after_s(at_s)
@@ -154,7 +161,7 @@ class Drill:
         if standby in self.read_per_s and self._fleet.standby == standby:
             return
         self._fleet.deploy(standby)
-        questions = self._questions(300, 2)
+        questions = self._questions(LONG_WORDS, 2)
         expected = self._undisturbed(questions)
         asked_s = time.monotonic()
         heard = at_once([functools.partial(self._fleet.ask, question) for question in questions])

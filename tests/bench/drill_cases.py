@@ -23,7 +23,7 @@ BEFORE_LIMIT = 3
 """So many tokens before the context is full."""
 AFTER = 22
 """So many tokens come after the fault, but for those at the limit."""
-SHORT_WORDS, LONG_WORDS = 20, 300
+SHORT_WORDS, LONG_WORDS = 20, 150
 
 
 class Case(NamedTuple):
@@ -39,8 +39,8 @@ class Case(NamedTuple):
 
     @property
     def words(self) -> int:
-        """How long a prompt is: long where it is read, or where the context is to become full."""
-        return LONG_WORDS if self.moment in ("prefill", "limit") else SHORT_WORDS
+        """How long a prompt is: long where it is read."""
+        return LONG_WORDS if self.moment == "prefill" else SHORT_WORDS
 
     def answer_tokens(self, context: int) -> int:
         """How many tokens to ask for; at the limit more than fit."""

@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 PCS = ("pc-0", "pc-1", "pc-2")
 QUIET_PC = "pc-quiet"
 MODEL, QUIET = "drilled", "undisturbed"
-STAGES, STREAMS, CONTEXT = 2, 4, 512
+STAGES, STREAMS, CONTEXT = 2, 4, 256
 WHOLE_WAIT_S = 90.0
 POLL_S = 0.05
 
@@ -41,6 +41,11 @@ class Watched:
         before = [what for when_s, what in self.seen if when_s < at_s]
         first = next((when_s for when_s, what in self.seen if when_s >= at_s and what != before[-1]), None)
         return [] if first is None else [first - at_s]
+
+    def wait_for_difference(self, at_s: float, wait_s: float) -> None:
+        """Return once there is such a look, or so long after the moment."""
+        while not self.differs_after_s(at_s) and time.monotonic() < at_s + wait_s:
+            time.sleep(POLL_S)
 
 
 class DrillFleet:
@@ -96,6 +101,10 @@ class DrillFleet:
     def stages(self) -> int:
         """How many stages serve now."""
         return len(self._view(self._fleet.admin).stages)
+
+    def running(self) -> int:
+        """How many answers have a place now."""
+        return self._view(self._fleet.admin).running
 
     def pc_of(self, stage: int) -> str:
         """Who runs a stage now."""
