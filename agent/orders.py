@@ -54,10 +54,6 @@ class Life(Protocol):
         """Leave the fleet. Raises OrderRefused."""
         ...
 
-    def devices_changed(self) -> None:
-        """Other devices may be used now."""
-        ...
-
     def stop(self) -> None:
         """End the agent."""
         ...
@@ -125,23 +121,22 @@ class Orders:
         off = set(self._volunteer.keeper.owner.wishes.devices_off or ())
         off = off - {order.device} if order.on else off | {order.device}
         self._volunteer.keeper.change("devices_off", sorted(off) or None)
-        self._after_change("devices_off")
+        self._volunteer.policy_changed()
+        (shown,) = (device for device in self.status().devices if device.name == order.device)
+        if order.on and not shown.on:
+            who = "the administrator does" if shown.set_by == "admin" else "your other settings do"
+            return wire.Done(order.id, f"Kept, but {who} not let {order.device} be used.")
         return wire.Done(order.id, f"{order.device} is {'used' if order.on else 'not used any more'}.")
 
     async def _set(self, order: wire.ChangeSetting, _: Tell) -> wire.Answer:
         if order.field not in ROWS:
             raise OrderRefused(f"There is no setting {order.field[:40]!r}; see: fallow-agent policy", "unknown")
         self._volunteer.keeper.change(order.field, order.value)
-        self._after_change(order.field)
+        self._volunteer.policy_changed()
         row = next(row for row in self.status().policy if row.field == order.field)
         if order.value is not None and row.set_by != "employee" and row.value != order.value:
             return wire.Done(order.id, f"Kept, but {row.set_by} is tighter: {row.value}.")
         return wire.Done(order.id, "Kept.")
-
-    def _after_change(self, field: str) -> None:
-        self._volunteer.policy_changed()
-        if field in ("devices", "devices_off"):
-            self._life.devices_changed()
 
     async def _query(self, order: wire.QueryHistory, _: Tell) -> wire.Answer:
         ask = self._history.hours if order.by == "hour" else self._history.days

@@ -109,6 +109,7 @@ class Program:
             adjust=adjust,
             on_change=self._on_change,
             on_contributed=self._on_contributed,
+            on_devices=self._on_devices,
         )
         self._server = ControlServer(endpoint_of(folder), Orders(folder, self._volunteer, self._history, self))
 
@@ -204,11 +205,6 @@ class Program:
         await service.leave()
         await finish_in_thread(partial(self._forget, identity))
 
-    def devices_changed(self) -> None:
-        """Introduce this PC to the console again: with other devices."""
-        if self._service is not None:
-            self._service.introduce_again()
-
     # The two lives
 
     async def _wait_for_identity(self) -> None:
@@ -271,6 +267,10 @@ class Program:
         self._server.changed()
         if self._board is not None:
             self._board.look_for(self._volunteer.policy.exclusive_programs)
+
+    def _on_devices(self) -> None:
+        if self._service is not None:
+            self._service.introduce_again()
 
     def _on_contributed(self, gate: Gate) -> None:
         self._meter.end(gate)

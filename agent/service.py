@@ -162,7 +162,7 @@ class AgentService:
         self._session_over.set()
 
     def introduce_again(self) -> None:
-        """End the session and begin another: what this PC offers has changed."""
+        """End the session, with its stages, and begin another: what this PC offers has changed."""
         self._session_over.set()
 
     async def leave(self) -> None:

@@ -74,8 +74,11 @@ class Stages:
         ]
 
     def load(self, request: LoadStage) -> None:
-        """Begin to load a stage; one of the same pipeline is ended first. Refused while the owner needs this PC."""
-        refusal = self._owner.refusal()
+        """Begin to load a stage; one of the same pipeline is ended first.
+
+        Refused while the owner needs this PC, and on a device that may not be used.
+        """
+        refusal = self._owner.refusal(request.device)
         if refusal:
             self._fail(request, "held", refusal)
             return
@@ -87,8 +90,8 @@ class Stages:
 
     def advance(self, order: AdvanceEpoch) -> None:
         """Let a stage go on in another epoch. Refused while the owner needs this PC, and where there is none."""
-        refusal = self._owner.refusal()
         live = self._live.get(order.pipeline)
+        refusal = self._owner.refusal(live.request.device if live is not None else "")
         if refusal:
             self._fail(order, "held", refusal)
         elif live is None or live.request.epoch != order.former:

@@ -28,7 +28,7 @@ from agent.volunteer.explain import explain
 from agent.volunteer.facts import Facts, Memory, Power, Reading
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.machine import step
-from agent.volunteer.policy import Merged, Policy
+from agent.volunteer.policy import Merged, Policy, allows_device
 from agent.volunteer.probes.base import SystemEvent
 from agent.volunteer.reasons import ReasonCode
 from agent.volunteer.states import (
@@ -95,7 +95,7 @@ class Volunteer:
     """Decides for one agent. `run` it as a task; the work asks `availability` and `refusal`.
 
     Without a board this is a machine nobody sits at, and nothing but orders ever holds it. `adjust` changes the merged
-    policy; measurements do not wait for minutes.
+    policy; measurements do not wait for minutes. `on_devices` hears that other devices may be used now.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class Volunteer:
         adjust: Callable[[Policy], Policy] = lambda policy: policy,
         on_change: Callable[[], None] = lambda: None,
         on_contributed: Callable[[Gate], None] = lambda gate: None,
+        on_devices: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = steady_s,
         jitter_s: float | None = None,
     ) -> None:
@@ -116,6 +117,7 @@ class Volunteer:
         self._adjust = adjust if board is not None else _for_machines
         self._on_change = on_change
         self._clock = clock
+        self._on_devices = on_devices
         self.contributed = on_contributed
         self.resting: Resting | None = None
         """When this PC tends to rest, as far as the console may know it; None: nothing was looked at yet."""
@@ -197,7 +199,7 @@ class Volunteer:
 
     def policy_changed(self) -> None:
         """Somebody wants something else: `merged` says it from now on."""
-        self._merged = self.keeper.merged(time.time())
+        self._merge()
         self._on_change()
         self._news.set()
 
@@ -244,10 +246,12 @@ class Volunteer:
             return "available", []
         return "held", self.state.codes()
 
-    def refusal(self) -> str:
-        """Say why nothing may be loaded now; empty: it may."""
+    def refusal(self, device: str = "") -> str:
+        """Say why nothing may run now, or not on that device; empty: it may."""
         if self._is_willing:
-            return ""
+            if not device or allows_device(self.policy, device):
+                return ""
+            return f"{device} may not be used on this PC any more; plan with what it offers."
         codes = ", ".join(self.state.codes()) or self.state.phase.value
         return f"this PC is not available now ({codes}); plan without it."
 
@@ -255,6 +259,13 @@ class Volunteer:
     def _is_willing(self) -> bool:
         # A machine nobody sits at has nothing to wait for once its link is up.
         return self.state.offers or (self.always and set(self.state.codes()) <= {ReasonCode.LINK_DOWN.value})
+
+    def _merge(self) -> None:
+        """Combine what the parties want now; the one place that notices other devices, whoever wants them."""
+        before, self._merged = self._merged.policy, self.keeper.merged(time.time())
+        now = self._merged.policy
+        if (before.devices, before.devices_off) != (now.devices, now.devices_off):
+            self._on_devices()
 
     # One look
 
@@ -268,7 +279,7 @@ class Volunteer:
     def _look(self, work: Work) -> None:
         inputs, self._inputs_looked_at = self._inputs_looked_at, self._inputs
         orders, self._orders = self._orders, []
-        self._merged = self.keeper.merged(time.time())
+        self._merge()
         before, now_s = self.state, self._clock()
         situation = Situation(
             stage=work.stages_phase,

@@ -31,8 +31,10 @@ from agent.program import Program
 from agent.service import AgentService
 from agent.settings import AgentSettings
 from agent.volunteer.documents import PolicyBody
+from agent.volunteer.policy import Wishes
 from agent.volunteer.probes.base import SystemEvent
 from agent.volunteer.states import Phase
+from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentLost, AgentYielded
 from tests.support.agents import Children, until
 from tests.support.fleet import Fleet, make_load, running_fleet
@@ -138,6 +140,35 @@ async def test_leaving_says_goodbye_and_deletes_the_identity(fleet: Fleet) -> No
         assert agent.program._volunteer.keeper.revision == 0
         with pytest.raises(OrderRefused, match="in no fleet"):
             await client.order(Leave(client.next_id()))
+
+
+async def test_a_device_an_administrator_forbids_is_given_back_and_offered_no_more(fleet: Fleet) -> None:
+    folder = fleet.folder / "data"
+    folder.mkdir()
+    identity = fleet.enrol("data/identity")
+    library = fleet.folder / "library"
+    _, digest = make_library(library)
+    fleet.distribution.register(library)
+
+    def offered() -> list[str]:
+        return [device.name for view in fleet.hub.agents() for device in view.hello.devices]
+
+    async with running(folder, identity) as agent, ControlClient.open(folder, "test") as client:
+        await follow(client, "available")
+        assert "CPU" in offered()
+        await fleet.hub.load(identity.device_id, make_load(library_digest=digest))
+        volunteer = agent.program._volunteer
+        admin = PolicyBody(1, "fleet", "pc", 7, 0.0, math.inf, Wishes(devices=frozenset({"GPU"})))
+        volunteer.keeper._admin = admin
+        volunteer.policy_changed()
+        await fleet.wait_for(lambda: bool(fleet.hub.agents()) and "CPU" not in offered())
+        assert agent.children.started[0].closed
+        with pytest.raises(StageLoadFailed, match="CPU may not be used on this PC"):
+            await fleet.hub.load(identity.device_id, make_load(library_digest=digest, epoch=2))
+        assert len(agent.children.started) == 1
+        volunteer.keeper._admin = None
+        volunteer.policy_changed()
+        await fleet.wait_for(lambda: "CPU" in offered())
 
 
 async def test_an_agent_without_a_fleet_waits_and_is_enrolled_through_its_socket(tmp_path: Path, runtime: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -21,9 +22,11 @@ from agent.orders import Orders
 from agent.reporting import status_of
 from agent.stage.gate import Gates
 from agent.volunteer.clock import steady_s
+from agent.volunteer.documents import PolicyBody
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.facts import Memory
 from agent.volunteer.keeping import PolicyKeeper
+from agent.volunteer.policy import Wishes
 from agent.volunteer.probes.board import Row
 from agent.volunteer.states import Pause, Resume
 from tests.unit.agent.test_reporting import make_parts
@@ -56,9 +59,6 @@ class Life:
     async def leave(self) -> None:
         self.calls.append("leave")
 
-    def devices_changed(self) -> None:
-        self.calls.append("devices")
-
     def stop(self) -> None:
         self.calls.append("stop")
 
@@ -80,8 +80,14 @@ class Asked:
 
 @pytest.fixture
 async def asked(tmp_path: Path) -> Asked:
-    volunteer = Volunteer(PolicyKeeper(tmp_path, now_s=time.time()), Gates(tmp_path / "gates"), None)
-    life = Life(volunteer)
+    calls = list[str]()
+    volunteer = Volunteer(
+        PolicyKeeper(tmp_path, now_s=time.time()),
+        Gates(tmp_path / "gates"),
+        None,
+        on_devices=lambda: calls.append("devices"),
+    )
+    life = Life(volunteer, calls)
     history = History(tmp_path / "h.sqlite", 30.0)
     return Asked(Orders(tmp_path, volunteer, history, life, now=lambda: EVENING), volunteer, life)
 
@@ -133,6 +139,20 @@ async def test_a_device_is_switched_and_the_console_is_told(asked: Asked) -> Non
     assert asked.life.calls == ["devices", "devices"]
     with pytest.raises(OrderRefused, match="no device"):
         await asked.ask(wire.SwitchDevice(3, "GPU.7", on=True))
+
+
+async def test_a_device_the_administrator_forbids_is_not_said_to_be_used(asked: Asked) -> None:
+    keeper = asked.volunteer.keeper
+    keeper._admin = PolicyBody(1, "fleet", "pc", 7, 0.0, math.inf, Wishes(devices_off=frozenset({"CPU"})))
+    asked.volunteer.policy_changed()
+    assert asked.life.calls == ["devices"]
+    said = (await asked.ask(wire.SwitchDevice(1, "CPU", on=True))).said
+    assert said == "Kept, but the administrator does not let CPU be used."
+    assert (await asked.ask(wire.SwitchDevice(2, "CPU", on=False))).said == "CPU is not used any more."
+    keeper._admin = None
+    await asked.ask(wire.ChangeSetting(3, "devices", ["GPU"]))
+    said = (await asked.ask(wire.SwitchDevice(4, "CPU", on=True))).said
+    assert said == "Kept, but your other settings do not let CPU be used."
 
 
 async def test_what_the_policy_forbids_is_refused(asked: Asked) -> None:

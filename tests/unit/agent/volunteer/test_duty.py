@@ -16,10 +16,11 @@ import pytest
 
 from agent.stage.gate import Gates
 from agent.volunteer.clock import steady_s
+from agent.volunteer.documents import PolicyBody
 from agent.volunteer.duty import GIVE_BACK_AGAIN_S, LinkPhase, StagesPhase, Volunteer
 from agent.volunteer.facts import Facts
 from agent.volunteer.keeping import PolicyKeeper
-from agent.volunteer.policy import Policy
+from agent.volunteer.policy import Policy, Wishes
 from agent.volunteer.presence import Presence
 from agent.volunteer.states import Pause, Phase, Release, Resume
 from tests.support.volunteers import PlayedBoard, quick
@@ -106,7 +107,7 @@ async def duty(tmp_path: Path) -> AsyncIterator[Duty]:
 async def test_a_resting_pc_becomes_available_and_the_console_hears_it_once(duty: Duty) -> None:
     await duty.serve()
     assert duty.work.told == [("available", [])]
-    assert duty.volunteer.refusal() == ""
+    assert duty.volunteer.refusal("CPU") == ""
     assert not duty.volunteer.gates.are_shut
     assert duty.board.closely[-1]
 
@@ -125,7 +126,7 @@ async def test_the_first_input_shuts_the_gates_in_the_thread_that_hears_it(duty:
     assert shut == [True]
     await duty.until(lambda: duty.work.given_back == 1)
     assert duty.work.told[-1] == ("held", ["user_input"])
-    assert "user_input" in duty.volunteer.refusal()
+    assert "user_input" in duty.volunteer.refusal("CPU")
     await duty.reach(Phase.HELD)
     assert duty.volunteer.gates.are_shut
 
@@ -276,6 +277,25 @@ async def test_a_pause_beats_everything_and_survives_a_restart(tmp_path: Path) -
         assert duty.volunteer.state.pause_until_s == pytest.approx(steady_s() + 3600, abs=60)
 
 
+async def test_other_devices_are_noticed_once_whoever_wants_them(tmp_path: Path) -> None:
+    heard = list[str]()
+    keeper = PolicyKeeper(tmp_path, now_s=time.time())
+    volunteer = Volunteer(keeper, Gates(tmp_path / "gates"), None, on_devices=lambda: heard.append("devices"))
+    keeper.change("idle_start_s", 600)
+    volunteer.policy_changed()
+    assert heard == []
+    keeper.change("devices_off", ["GPU.1"])
+    volunteer.policy_changed()
+    volunteer.policy_changed()
+    assert heard == ["devices"]
+    keeper._admin = PolicyBody(1, "fleet", "pc", 7, 0.0, math.inf, Wishes(devices=frozenset({"CPU"})))
+    volunteer._look(Work(volunteer))
+    volunteer._look(Work(volunteer))
+    assert heard == ["devices", "devices"]
+    assert volunteer.refusal("CPU") == ""
+    assert "GPU.0 may not be used" in volunteer.refusal("GPU.0")
+
+
 async def test_sleep_waits_until_everything_is_given_back(duty: Duty) -> None:
     await duty.serve()
     duty.work.slow = asyncio.Event()
@@ -312,7 +332,7 @@ async def test_a_machine_nobody_sits_at_is_available_at_once_and_held_by_orders_
         assert duty.volunteer.state.phase is Phase.SERVING
         duty.volunteer.order(Pause(None))
         await duty.until(lambda: duty.work.given_back == 1)
-        assert duty.volunteer.refusal()
+        assert duty.volunteer.refusal("CPU")
 
 
 @pytest.mark.parametrize("until_s", [None, 3600.0], ids=["until it is ended", "for an hour"])
