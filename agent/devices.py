@@ -1,16 +1,20 @@
 """What this PC can compute with: OpenVINO devices, the engines they run, and what they say of their memory.
 
 `ask_devices` asks in a process of its own: OpenVINO takes 20 MB and a second, drivers may hang or crash, and the agent
-should be small and alive when nobody needs it. `python -m agent.devices` is that process. Everything blocks.
+should be small and alive when nobody needs it. `python -m agent.devices` is that process. `DeviceList` remembers what
+it said. Everything blocks.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import platform
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 
@@ -27,6 +31,10 @@ from agent.volunteer.memory import DeviceMemory
 log = logging.getLogger(__name__)
 
 ASK_S = 120.0
+ASK_AGAIN_S = 3600.0
+"""Devices come and go with docks, drivers and remote sessions."""
+NONE_AGAIN_S = 300.0
+"""Every PC has a CPU: none at all means that asking failed, as it does while a driver is updated."""
 
 
 class FoundDevice(msgspec.Struct, frozen=True):
@@ -104,6 +112,33 @@ def find_devices() -> list[FoundDevice]:
             continue
         found.append(FoundDevice(name, full_name, engines, read_device_memory(core, name)))
     return found
+
+
+class DeviceList:
+    """What was found when it was last asked. Any thread; `clock` is steady."""
+
+    def __init__(self, ask: Callable[[], Runtime], clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask, self._clock = ask, clock
+        self._asking = threading.Lock()
+        self._found = Runtime("", [])
+        self._asked_s = -math.inf
+
+    def runtime(self) -> Runtime:
+        """Return what is known; asks first, and blocks, when that does not count any more."""
+        with self._asking:
+            now_s = self._clock()
+            if now_s - self._asked_s >= self.counts_s:
+                self._found, self._asked_s = self._ask(), now_s
+            return self._found
+
+    def is_empty(self) -> bool:
+        """Whether nothing is known."""
+        return not self._found.devices
+
+    @property
+    def counts_s(self) -> float:
+        """How long the last answer counts."""
+        return NONE_AGAIN_S if self.is_empty() else ASK_AGAIN_S
 
 
 def offered(devices: Iterable[FoundDevice], offer_bytes: Callable[[str], int]) -> list[Device]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.devices import Runtime, ask_devices, introduce, offered
+from agent.devices import DeviceList, Runtime, ask_devices, introduce, offered
 from agent.link.channel import Backoff
 from agent.link.closing import ConsoleNotTrusted, DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
 from agent.link.fetch import Fetcher
@@ -53,10 +53,6 @@ STEADY_S = 60.0
 """A session this long means the link works: the next cut starts with short waits again."""
 
 
-ASK_AGAIN_S = 3600.0
-"""Devices come and go with docks, drivers and remote sessions."""
-
-
 class AgentService:
     """One agent process. `run` returns after `stop`, or raises what trying again cannot help."""
 
@@ -76,10 +72,8 @@ class AgentService:
         self._membership = Membership(identity, keystore)
         self._settings = settings
         self._volunteer = volunteer
-        self._list_devices = list_devices
-        self._runtime: Runtime | None = None
+        self._found = DeviceList(list_devices)
         self._devices: list[Device] = []
-        self._asked_s = 0.0
         self._backoff = backoff or Backoff()
         self._stop = asyncio.Event()
         self._session_over = asyncio.Event()
@@ -230,6 +224,7 @@ class AgentService:
             tasks = [
                 asyncio.create_task(self._keep_up(self._session), name="membership"),
                 asyncio.create_task(self._seeding(self._session).run(), name="seeding"),
+                asyncio.create_task(self._look_for_devices(), name="devices"),
             ]
             try:
                 await self._session.run(self._session_over)
@@ -244,6 +239,14 @@ class AgentService:
         return Seeding(
             self._setup, session.welcome, session.host, self._store, self._fetcher, say=session.say, pace=self._pace
         )
+
+    async def _look_for_devices(self) -> None:
+        """While this PC knows of no device, ask again now and then, and introduce it again when there is one."""
+        while self._found.is_empty():
+            await asyncio.sleep(self._found.counts_s)
+            await asyncio.to_thread(self._found.runtime)
+            if not self._found.is_empty():
+                self.introduce_again()
 
     async def _keep_up(self, session: Session) -> None:
         """Keep the session's mark and, as long as it lasts, the certificate fresh."""
@@ -278,14 +281,12 @@ class AgentService:
         return self._membership.direct(welcome.route_key, ahead_s, host, settings.direct_ports, listens=listens)
 
     def _hello(self, mark: str) -> Hello:
-        now_s = time.monotonic()
-        if self._runtime is None or now_s - self._asked_s > ASK_AGAIN_S:
-            self._runtime, self._asked_s = self._list_devices(), now_s
-            self._memory.know({device.name: device.memory for device in self._runtime.devices})
-        self._devices = offered(self._runtime.devices, self._memory.offer_bytes)
+        runtime = self._found.runtime()
+        self._memory.know({device.name: device.memory for device in runtime.devices})
+        self._devices = offered(runtime.devices, self._memory.offer_bytes)
         policy = self._volunteer.policy
         hello = introduce(
-            self._runtime.openvino,
+            runtime.openvino,
             [device for device in self._devices if allows_device(policy, device.name)],
             memory_bytes=self._memory.offer_bytes("CPU"),
             key_protection=self._membership.identity.key_protection,

@@ -352,6 +352,8 @@ class Volunteer:
             self._suspending = True
         elif event == "shutting_down":
             self._shutting_down = True
+        # Something may have begun to load since the last look; the next one says whether all is given back.
+        self._empty.clear()
         self._news.set()
 
     def _kept_pause(self) -> list[Order]:

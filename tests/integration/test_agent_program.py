@@ -265,8 +265,10 @@ async def test_the_system_goes_on_as_soon_as_the_memory_is_back(
     program = Program(tmp_path, AgentSettings(), KEYS, None)
     reads, writes = os.pipe()
     program._delay._descriptor = writes
-    program._volunteer._empty.set()
     program._hear(event)
+    await until(lambda: not program._volunteer._empty.is_set())
+    assert program._delay.is_held
+    program._volunteer._look(program._unenrolled)
     await until(lambda: not program._delay.is_held)
     assert os.read(reads, 1) == b"", "the descriptor is closed, which is what logind waits for"
     os.close(reads)

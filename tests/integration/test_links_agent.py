@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from agent.devices import find_runtime
+from agent import devices
+from agent.devices import Runtime, find_runtime
 from agent.link.closing import CloseCode, DuplicateSession
 from agent.link.frames import Frame, FrameType, decode, encode
 from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute, DirectState, LoadStage, StageProgress
@@ -71,6 +72,20 @@ async def test_an_agent_introduces_itself_with_what_it_has(fleet: Fleet, agent: 
     state = read_state(agent.folder)
     assert state is not None
     assert (state.link, state.device_id, state.stages) == ("connected", agent.device_id, [])
+
+
+async def test_a_pc_whose_devices_could_not_be_listed_introduces_itself_again_with_them(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "NONE_AGAIN_S", 0.01)
+    found, answers = find_runtime(), [Runtime("", []), Runtime("", [])]
+    async with running_agent(fleet, list_devices=lambda: answers.pop() if answers else found) as agent:
+        await fleet.wait_for(lambda: any(view.hello.devices for view in fleet.hub.agents()))
+        (view,) = fleet.hub.agents()
+        assert [device.name for device in view.hello.devices] == [device.name for device in found.devices]
+        joined = [event for event in fleet.events if isinstance(event, AgentJoined)]
+        assert len(joined) == 2
+        assert agent.service.devices == view.hello.devices
 
 
 async def test_a_stage_is_fetched_loaded_and_unloaded(fleet: Fleet, request_of: Callable[..., LoadStage]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.devices import find_runtime
+from agent.devices import Runtime, find_runtime
 from agent.link.channel import Backoff
 from agent.link.closing import DuplicateSession
 from agent.link.frames import FrameType, decode, encode
@@ -114,7 +114,12 @@ def always_here(folder: Path) -> Volunteer:
 
 
 @contextlib.asynccontextmanager
-async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings | None = None) -> AsyncIterator[Agent]:
+async def running_agent(
+    fleet: Fleet,
+    name: str = "ann",
+    settings: AgentSettings | None = None,
+    list_devices: Callable[[], Runtime] = find_runtime,
+) -> AsyncIterator[Agent]:
     folder = fleet.folder / f"{name}-data"
     folder.mkdir(exist_ok=True)
     identity = fleet.enrol(f"{name}-data/identity")
@@ -124,7 +129,7 @@ async def running_agent(fleet: Fleet, name: str = "ann", settings: AgentSettings
         identity,
         settings or AgentSettings(volunteer="always"),
         always_here(folder),
-        list_devices=find_runtime,
+        list_devices=list_devices,
         start_child=children,
         backoff=Backoff(uniform=lambda low, high: 0.05),
     )

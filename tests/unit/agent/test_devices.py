@@ -9,9 +9,21 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from agent.devices import FoundDevice, Runtime, ask_devices, find_devices, introduce, offered, tell_runtime
+from agent.devices import (
+    ASK_AGAIN_S,
+    NONE_AGAIN_S,
+    DeviceList,
+    FoundDevice,
+    Runtime,
+    ask_devices,
+    find_devices,
+    introduce,
+    offered,
+    tell_runtime,
+)
 from agent.settings import AgentSettings, load_settings
 from agent.volunteer.memory import DeviceMemory
+from tests.support.hand_clock import HandClock
 
 GIB = 1 << 30
 
@@ -94,6 +106,24 @@ def test_the_process_of_its_own_says_why_a_device_is_not_used(
     said = capsys.readouterr()
     assert "Device GPU is not used: it does not answer (driver reset)." in said.err.splitlines()
     assert [device.name for device in msgspec.json.decode(said.out, type=Runtime).devices] == ["CPU"]
+
+
+def test_an_answer_counts_for_an_hour_and_none_for_minutes() -> None:
+    one = Runtime("2026.4", [FoundDevice("CPU", "A processor", ["paged"], DeviceMemory("main"))])
+    answers, clock = [Runtime("", []), one, Runtime("", [])], HandClock()
+    devices = DeviceList(lambda: answers.pop(0), clock)
+    assert devices.is_empty()
+    assert devices.runtime().devices == []
+    clock.now_s += NONE_AGAIN_S - 1
+    assert devices.runtime().devices == []
+    clock.now_s += 1
+    assert devices.runtime() == one
+    assert not devices.is_empty()
+    clock.now_s += ASK_AGAIN_S - 1
+    assert devices.runtime() == one
+    clock.now_s += 1
+    assert devices.runtime().devices == []
+    assert answers == []
 
 
 def test_gpus_tell_their_memory_and_one_that_does_not_is_used_all_the_same(core: type[FakeCore]) -> None:

@@ -310,6 +310,23 @@ async def test_sleep_waits_until_everything_is_given_back(duty: Duty) -> None:
     await duty.reach(Phase.AVAILABLE)
 
 
+async def test_sleep_waits_for_a_load_that_began_since_the_last_look(tmp_path: Path) -> None:
+    volunteer = Volunteer(PolicyKeeper(tmp_path, now_s=time.time()), Gates(tmp_path / "gates"), PlayedBoard())
+    work = Work(volunteer)
+    volunteer._look(work)
+    work.stages_phase = "loading"
+    volunteer._take_event("suspending")
+    waiting = asyncio.create_task(volunteer.given_back())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    volunteer._look(work)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    work.stages_phase = "none"
+    volunteer._look(work)
+    await asyncio.wait_for(waiting, 5)
+
+
 async def test_a_pc_that_shuts_down_gives_everything_back(duty: Duty) -> None:
     await duty.serve()
     duty.volunteer.hear("shutting_down")
