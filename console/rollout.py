@@ -226,6 +226,7 @@ class Rollout:
                     report.engine,
                     report.fused,
                     report.engine_note,
+                    report.infer_ms,
                 )
                 for stage, report in zip(chosen.stages, reports, strict=True)
             ],

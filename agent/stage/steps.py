@@ -22,6 +22,9 @@ from agent.stage.errors import BadStep, StaleEpoch, StepError
 from agent.stage.tail import Tail
 from agent.stage.types import Epoch, Logprobs, Nack, StageReport, StageSpec, StageTiming, StepTable
 
+GENTLE_INFER_MS = 80
+"""An inference cannot be interrupted, and 100 ms after the owner's first input nothing may begin or go on."""
+
 _table_decoder = msgspec.msgpack.Decoder(StepTable)
 _encoder = msgspec.msgpack.Encoder()
 
@@ -141,6 +144,8 @@ def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: flo
         kv_bytes=engine.kv_bytes,
         reason="; ".join(filter(None, (selection.reason, engine.remark))),
         refused=selection.refused,
+        # A static graph cuts a step into inferences of its own size, each with the gate before it.
+        infer_ms=GENTLE_INFER_MS if spec.gentle and selection.engine != "packed" else 0,
     )
 
 

@@ -231,6 +231,8 @@ class StageReport(msgspec.Struct, frozen=True):
     kv_bytes: int = 0
     reason: str = ""
     refused: dict[EngineName, str] = {}
+    infer_ms: int = 0
+    """How long one inference may take, so that this PC's owner has it back in time; 0: as long as it likes."""
     addresses: list[str] = []
     """Where the stage listens for the one before it (`host:port`); empty: nowhere, use the relay."""
 

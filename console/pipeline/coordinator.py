@@ -256,6 +256,7 @@ class Coordinator:
         return Limits(
             len(stages), kv_tokens, self._context_tokens, self._streams, queue=self._queue_limit,
             shares_blocks=not copies, places=self._streams if copies else 0,
+            infer_ms=tuple(stage.infer_ms for stage in stages),
         )  # fmt: skip
 
     def _begin(self, stages: Sequence[StageInfo], epoch: Epoch, submit: Submit) -> None:

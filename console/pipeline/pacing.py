@@ -7,7 +7,8 @@ pass all stages before its rows can be in the next one, so a round of all rows t
 
 Few large steps win where rows cost next to nothing or one stage is much slower than the others, several small ones
 where the stages would otherwise wait for each other. The same formula says how many prompt tokens each of G steps may
-carry until a round has become `STALL` times as long; G is then what moves the most of them.
+carry until a round has become `STALL` times as long; G is then what moves the most of them. And on a PC whose owner may
+come back, an inference, which nobody can interrupt, may take only so long, whether answers run beside it or not.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Load(NamedTuple):
 
     `chunk` is what an undisturbed prompt is cut into, `wait_ms` what a whole trip spends outside of inference, and
     `current` how many steps are in flight now. `strain` is how many times what was fitted the tokens of a prompt cost
-    now: the longer a prompt already is, the more each of its next tokens has to look at.
+    now: the longer a prompt already is, the more each of its next tokens has to look at. `infer_ms` says of each stage
+    how long a part of a prompt may compute there (0, or none said: as long as it likes).
     """
 
     decoding: int
@@ -65,6 +67,7 @@ class Load(NamedTuple):
     wait_ms: float = 0.0
     current: int = 1
     strain: float = 1.0
+    infer_ms: tuple[int, ...] = ()
 
     @property
     def most(self) -> int:
@@ -89,7 +92,23 @@ class Load(NamedTuple):
         left_ms = allowed_ms - self.wait_ms - costs.total_ms(rows, extra)
         limits.append((left_ms, sum(stage.token_ms for stage in costs.stages)))
         tokens = min((left_ms / token_ms for left_ms, token_ms in limits if token_ms > 0), default=float(self.chunk))
-        return max(0, min(self.chunk, int(tokens / self.strain)))
+        return max(0, min(self.piece(costs, steps), int(tokens / self.strain)))
+
+    def piece(self, costs: Costs, steps: int) -> int:
+        """Say how many prompt tokens one of `steps` steps may carry so that no stage computes for longer than it may.
+
+        `LEAST_CHUNK` it may in any case, and no more before a prompt was measured.
+        """
+        bounded = [(most_ms, stage) for most_ms, stage in zip(self.infer_ms, costs.stages, strict=False) if most_ms > 0]
+        if not bounded:
+            return self.chunk
+        least = min(LEAST_CHUNK, self.chunk)
+        if not costs.knows_tokens:
+            return least
+        rows = self.rows(steps)
+        left = [(most_ms - stage.ms(rows, rows * self.drafts), stage.token_ms) for most_ms, stage in bounded]
+        tokens = min((left_ms / token_ms for left_ms, token_ms in left if token_ms > 0), default=float(self.chunk))
+        return max(least, min(self.chunk, int(tokens / self.strain)))
 
     def shares(self, steps: int) -> str:
         """Say how the streams are divided."""
@@ -98,10 +117,10 @@ class Load(NamedTuple):
 
 
 class Pacer:
-    """Decides for one pipeline of `stages` stages; `chunk` is what an undisturbed prompt is cut into."""
+    """Decides for one pipeline of `stages` stages; `chunk` and `infer_ms` are those of `Load`."""
 
-    def __init__(self, stages: int, chunk: int) -> None:
-        self._load = Load(0, stages, chunk, current=stages)
+    def __init__(self, stages: int, chunk: int, infer_ms: tuple[int, ...] = ()) -> None:
+        self._load = Load(0, stages, chunk, current=stages, infer_ms=infer_ms)
         self._costs = StepCosts(stages)
         self._fitted = self._costs.fit()
         self._fit_at = 1
@@ -138,7 +157,7 @@ class Pacer:
 def decide(costs: Costs, load: Load) -> Pace:
     """Choose the pace."""
     if not load.decoding:
-        return Pace(load.stages, load.stages, load.chunk, "No answer is running.")
+        return Pace(load.stages, load.stages, load.piece(costs, load.stages), "No answer is running.")
     steps = load.most
     if steps == 1:
         reason = f"1 step at a time: there is only one {'stage' if load.stages == 1 else 'answer'}."
@@ -159,7 +178,7 @@ def decide(costs: Costs, load: Load) -> Pace:
 def _filling(costs: Costs, load: Load, steps: int) -> tuple[int, int]:
     """Choose the steps in flight and the chunk in each while a prompt is read beside the answers."""
     if not costs.knows_tokens:
-        return load.stages, min(load.chunk, UNKNOWN_CHUNK)
+        return load.stages, min(load.piece(costs, load.stages), UNKNOWN_CHUNK)
     allowed_ms = STALL * load.round_ms(costs, steps)
     rooms = {count: load.room(costs, count, allowed_ms) for count in range(1, load.stages + 1)}
     # Pieces below the least would be rounded up and break the bound: fewer steps have room for larger ones.

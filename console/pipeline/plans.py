@@ -51,7 +51,8 @@ class Limits:
     """What the pipeline can hold: `kv_tokens` over all streams, `context_tokens` for one of them.
 
     At most `streams` run at once. `shares_blocks` says that every stage holds a shared beginning once; where one copies
-    instead, `places` bounds the streams that are cached, kept ones included (0: no bound but the tokens).
+    instead, `places` bounds the streams that are cached, kept ones included (0: no bound but the tokens). `infer_ms`
+    says of each stage how long a part of a prompt may compute there (0, or none said: as long as it likes).
     """
 
     stages: int
@@ -62,6 +63,7 @@ class Limits:
     queue: int = QUEUE_LIMIT
     shares_blocks: bool = True
     places: int = 0
+    infer_ms: tuple[int, ...] = ()
 
     @property
     def stream_tokens(self) -> int:

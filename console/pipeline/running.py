@@ -22,7 +22,7 @@ class Running:
     """
 
     def __init__(self, limits: Limits, caches: Caches, drafts: DraftSource) -> None:
-        self.pacer = Pacer(limits.stages, limits.prefill_tokens)
+        self.pacer = Pacer(limits.stages, limits.prefill_tokens, limits.infer_ms)
         self.preempted: list[Stream] = []
         self._stages = limits.stages
         self._caches = caches

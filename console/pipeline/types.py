@@ -129,7 +129,10 @@ class StageStatus(msgspec.Struct, frozen=True):
 
 
 class StageInfo(msgspec.Struct, frozen=True):
-    """One stage as it was loaded: who runs layers `first <= i < last`, and how."""
+    """One stage as it was loaded: who runs layers `first <= i < last`, and how.
+
+    `infer_ms` is how long an inference may take on a PC whose owner may come back; 0: as long as it likes.
+    """
 
     device_id: str
     device_name: str
@@ -138,6 +141,7 @@ class StageInfo(msgspec.Struct, frozen=True):
     engine: str
     fused: bool
     note: str = ""
+    infer_ms: int = 0
 
 
 class Readiness(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from agent.link.frames import Frame, FrameType, decode, encode
 from agent.stage.engines import Engine, load
 from agent.stage.engines.selection import Selection
 from agent.stage.sampling import sample
-from agent.stage.steps import StepRunner, describe
+from agent.stage.steps import GENTLE_INFER_MS, StepRunner, describe
 from agent.stage.types import Epoch, Nack, Share, StageReport, StepTable, StreamId
 from shard_export.library.manifest import library_digest
 from shard_export.library.store import load_manifest
@@ -209,6 +209,14 @@ def test_the_report_says_what_was_loaded(engines: list[Engine]) -> None:
     assert (report.cache, report.kv_bytes) == ("f32", engines[1].kv_bytes)
     assert report.engine_note == "it was asked for; not stateful: it was not"
     assert engines[1].length(StreamId(-1)) == 0
+
+
+def test_the_report_of_a_pc_with_an_owner_says_how_long_an_inference_may_take(engines: list[Engine]) -> None:
+    engine = engines[0]
+    gentle = msgspec.structs.replace(engine.spec, gentle=True)
+    packed = msgspec.structs.replace(SELECTED, engine="packed")
+    said = [describe(spec, engine, how, 0).infer_ms for spec in (engine.spec, gentle) for how in (SELECTED, packed)]
+    assert said == [0, 0, GENTLE_INFER_MS, 0]
 
 
 def test_the_report_names_the_library_by_its_digest(engines: list[Engine], library: Path) -> None:

@@ -113,6 +113,41 @@ def test_a_decision_stays_while_the_other_way_promises_next_to_nothing() -> None
     assert [decide(costs, Load(8, 2, 256, current=current)).steps for current in (1, 2)] == [1, 2]
 
 
+def test_no_part_of_a_prompt_computes_longer_than_a_pc_with_an_owner_allows() -> None:
+    costs = make_costs((7, 1, 0.5), (7, 1, 2))
+    assert decide(costs, Load(0, 2, 256)).chunk == 256
+    assert decide(costs, Load(0, 2, 256, infer_ms=(80, 0))).chunk == 146
+    assert decide(costs, Load(0, 2, 256, infer_ms=(80, 80))).chunk == 36
+    assert decide(costs, Load(0, 2, 256, infer_ms=(80, 80), strain=2.0)).chunk == 18
+    assert decide(costs, Load(0, 2, 256, infer_ms=(80, 3))).chunk == LEAST_CHUNK
+    assert decide(costs, Load(2, 2, 256, wait_ms=500, current=2)).chunk == 256
+    assert decide(costs, Load(2, 2, 256, wait_ms=500, current=2, infer_ms=(80, 80))).chunk == 36
+
+
+@pytest.mark.parametrize("decoding", [0, 2])
+def test_before_a_prompt_was_measured_such_a_pc_gets_the_least(decoding: int) -> None:
+    costs = make_costs((7, 1, 0), tokens=False)
+    assert decide(costs, Load(decoding, 1, 256, infer_ms=(80,))).chunk == LEAST_CHUNK
+    assert decide(costs, Load(decoding, 1, 8, infer_ms=(80,))).chunk == 8
+
+
+@settings(deadline=None)
+@given(
+    token_ms=st.floats(0.01, 20), base_ms=st.floats(0, 60), decoding=st.integers(0, 8), drafts=st.floats(0, 8),
+    strain=st.floats(0.5, 5.0), most_ms=st.integers(-5, 500),
+)  # fmt: skip
+def test_a_bounded_part_stays_within_its_bound_or_is_the_least(
+    token_ms: float, base_ms: float, decoding: int, drafts: float, strain: float, most_ms: int
+) -> None:
+    costs = make_costs((base_ms, 1, token_ms))
+    load = Load(decoding, 1, 256, drafts=drafts, strain=strain, infer_ms=(most_ms,))
+    piece = load.piece(costs, 1)
+    assert LEAST_CHUNK <= piece <= 256
+    taken_ms = costs.stages[0].ms(decoding, decoding * drafts) + piece * token_ms * strain
+    assert most_ms <= 0 or piece == LEAST_CHUNK or taken_ms <= most_ms * 1.001
+    assert most_ms > 0 or piece == 256
+
+
 def test_a_prompt_gets_more_room_where_links_are_slow_and_all_of_it_when_nobody_answers() -> None:
     costs = make_costs((7, 1, 0.5), (7, 1, 0.5))
     near, far = (decide(costs, Load(2, 2, 256, wait_ms=wait_ms, current=2)).chunk for wait_ms in (1, 200))
@@ -138,6 +173,7 @@ class Clockwork:
         self.free_ms = [0.0] * len(stages)
         self.coming: list[tuple[float, int, Step, list[int]]] = []
         self.arrivals: dict[StreamId, list[float]] = {}
+        self.busiest_ms = [0.0] * len(stages)
 
     def work(self, step: Step) -> float:
         """The tokens beyond one a row; behind `slope` others one of a prompt costs as much again as the first one."""
@@ -148,6 +184,7 @@ class Clockwork:
             at_ms, spent = self.now_ms, []
             for place, stage in enumerate(self.stages):
                 took_ms = stage.ms(len(step.rows), self.work(step)) if step.rows else 0.0
+                self.busiest_ms[place] = max(self.busiest_ms[place], took_ms)
                 at_ms = max(at_ms + self.link_ms, self.free_ms[place]) + took_ms
                 self.free_ms[place] = at_ms
                 spent.append(round(1000 * took_ms))
@@ -215,3 +252,18 @@ def test_a_long_prompt_neither_stalls_the_answers_nor_is_stalled_by_them(
     prompt_ms = clockwork.until(add(2_000), 1)
     assert clockwork.p95_gap_ms(streams, busy_since_ms) <= 4 * quiet_ms
     assert prompt_ms <= 2 * alone_ms
+
+
+@pytest.mark.parametrize("answers", [0, 3])
+def test_a_pc_whose_owner_may_come_back_is_never_busy_for_longer_than_it_says(answers: int) -> None:
+    stages = [StageCost(10, 2, 3), StageCost(5, 1, 0.5)]
+    scheduler = Scheduler(Limits(2, 80_000, 8_000, 16, infer_ms=(80, 0)))
+    clockwork = Clockwork(scheduler, stages, 5, 0)
+    prompts = [scheduler.add([7] * 300, 200, sampling=Sampling(), key=key) for key in "abc"[: max(1, answers)]]
+    clockwork.until(prompts[-1], 20)
+    if not answers:
+        scheduler.cancel(prompts[0])
+    assert 20 < clockwork.busiest_ms[0] <= 80 * 1.05
+    clockwork.busiest_ms = [0.0, 0.0]
+    clockwork.until(scheduler.add([7] * 2_000, 10, sampling=Sampling(), key="long"), 1)
+    assert 60 < clockwork.busiest_ms[0] <= 80 * 1.05

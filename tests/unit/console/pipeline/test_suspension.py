@@ -297,3 +297,13 @@ def test_whatever_is_lost_when_ever_the_scheduler_gives_the_same_answers(data: s
     for stream, ids in asked.items():
         assert answers[stream] == plain_answer(ids, 40, [4])
         assert stream in finished
+
+
+async def test_how_long_a_pc_that_takes_over_may_compute_at_once_counts_from_then_on() -> None:
+    coordinator = make_coordinator(Stages(1))
+    assert "up to 256 prompt tokens" in coordinator.status().pace
+    coordinator.suspend("ann's owner is back")
+    (taker,) = infos(1)
+    coordinator.resume(stages=[msgspec.structs.replace(taker, infer_ms=80)], epoch=Epoch(6), kv_tokens=4096)
+    assert "up to 16 prompt tokens" in coordinator.status().pace
+    await coordinator.close()
