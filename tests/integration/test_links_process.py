@@ -6,15 +6,23 @@ import asyncio
 import contextlib
 import signal
 import sys
+import tempfile
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from agent.control.client import ControlClient
+from agent.control.protocol import Pause
 from agent.settings import read_state
+from agent.volunteer.keeping import PolicyKeeper
 from console.fleet.events import AgentLost
-from tests.support.fleet import Fleet, running_fleet
+from shard_export.library.manifest import library_digest
+from tests.support.fleet import Fleet, make_load, running_fleet
 from tests.support.patience import PATIENCE_S
+from tests.support.toy_library import toy_library
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to send to a console process")
 
@@ -26,14 +34,15 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 
 @contextlib.asynccontextmanager
-async def agent_process(fleet: Fleet) -> AsyncIterator[tuple[asyncio.subprocess.Process, Path, str]]:
+async def agent_process(fleet: Fleet, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Path, str]]:
     """Start an enrolled agent and wait until it has joined."""
     folder = fleet.folder / "agent"
     folder.mkdir()
     identity = fleet.enrol("agent/identity")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "agent", "run", "--data", str(folder), "--log-json", stderr=asyncio.subprocess.PIPE
-    )
+        sys.executable, "-m", "agent", "run", "--data", str(folder), "--log-json", *options,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     try:
         await fleet.wait_for(lambda: len(fleet.hub.agents()) == 1, 60)
         yield process, folder, identity.device_id
@@ -54,6 +63,34 @@ async def test_a_signal_ends_the_agent_gracefully(fleet: Fleet, number: signal.S
         state = read_state(folder)
         assert state is not None
         assert state.link == "stopped"
+
+
+async def test_logging_off_ends_the_stage_says_goodbye_and_keeps_the_pause(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = toy_library(fleet.folder / "library")
+    fleet.distribution.register(fleet.folder / "library")
+    with tempfile.TemporaryDirectory(prefix="fw") as runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        async with agent_process(fleet, "--volunteer", "always") as (process, folder, device_id):
+            request = make_load(library_digest=library_digest(library), first=0, last=2, context_tokens=64, streams=2)
+            async with asyncio.timeout(PATIENCE_S):
+                await fleet.hub.load(device_id, request)
+            stages = psutil.Process(process.pid).children(recursive=True)
+            assert stages
+            ordered_s = time.time()
+            async with ControlClient.open(folder, "test") as client:
+                await client.order(Pause(client.next_id(), "time", 3600.0))
+            # What a login session sends to everything in it, in this order and at once.
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGHUP)
+            await asyncio.wait_for(process.communicate(), PATIENCE_S)
+            assert process.returncode == 0
+            assert fleet.events[-1] == AgentLost(device_id, "The agent was stopped")
+            assert not any(stage.is_running() for stage in stages)
+            assert list((folder / "gates").iterdir()) == []
+    kept = PolicyKeeper(folder, now_s=time.time()).owner.pause_until_unix_s
+    assert ordered_s + 3599 < kept < time.time() + 3601
 
 
 async def test_a_killed_agent_is_lost_with_its_links_and_comes_back_as_the_same_device(fleet: Fleet) -> None:
