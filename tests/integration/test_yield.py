@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -36,13 +37,15 @@ from agent.volunteer.states import Phase, Release
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentAvailable, AgentYielded, StageDied
 from tests.support.agents import Children, FakeChild, running_agent, until
-from tests.support.fleet import Fleet, make_load, running_fleet
+from tests.support.fleet import Fleet, join, make_load, running_fleet
+from tests.support.fleet import make_step as passed_on
 from tests.support.libraries import make_library
 from tests.support.stage import make_row, make_spec, make_step
 from tests.support.toy_library import toy_library
 from tests.support.volunteers import PlayedBoard, quick
 
 WAIT_S = 60
+FOUR_MIB = 4 << 20
 
 
 @pytest.fixture
@@ -124,6 +127,33 @@ async def test_input_yields_ends_the_stage_and_keeps_the_link(
     pc.go_away()
     await pc.reach(Phase.AVAILABLE)
     await fleet.hub.load(pc.device_id, request_of(epoch=3))
+
+
+async def test_input_during_a_large_send_over_a_slow_link_shuts_the_gate_and_reaches_the_console_before_it(
+    fleet: Fleet, pc: OwnersPC, request_of: Callable[..., LoadStage]
+) -> None:
+    await fleet.hub.load(pc.device_id, request_of())
+    await pc.reach(Phase.SERVING)
+    tail = await join(fleet, fleet.enrol("tail"))
+    fleet.hub.set_route(1, 1, [pc.device_id, tail.device_id])
+    session, slow = pc.service._session, fleet.hub._sessions.data_link(pc.device_id)
+    assert session is not None
+    assert slow is not None
+    for link, buffer in ((slow, socket.SO_RCVBUF), (session._data, socket.SO_SNDBUF)):
+        link.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, buffer, 1 << 16)
+    slow.transport.pause_reading()
+    states = passed_on(stage=1, tokens=FOUR_MIB // (4 * 576) + 1)
+    for _ in range(4):  # the systems' buffers take some of it, whatever they were told
+        pc.children.started[0].on_frame(states)
+    (gate,) = pc.volunteer.gates.all()
+    await asyncio.to_thread(pc.volunteer.seen, "played")
+    assert gate.is_shut
+    await fleet.wait_for(lambda: AgentYielded(pc.device_id, [(1, 1)], ["user_input"]) in fleet.events)  # type: ignore[list-item]
+    assert session._data.transport.get_write_buffer_size() >= FOUR_MIB
+    await until(lambda: pc.children.started[0].closed)
+    slow.transport.resume_reading()
+    assert await tail.receive() == states
+    await tail.close()
 
 
 async def test_an_order_to_unload_during_the_release_cuts_nothing_short(
