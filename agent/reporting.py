@@ -31,7 +31,7 @@ from agent.volunteer.wishes import to_plain
 _SEVERITIES: dict[Level, Severity] = {Level.PAUSE: "pause", Level.RELEASE: "release", Level.STOP: "stop"}
 _ATTENTION = frozenset({Phase.UNENROLLED, Phase.PENDING, Phase.FAULT})
 _OFFLINE = frozenset({ReasonCode.LINK_DOWN, ReasonCode.CERTIFICATE, ReasonCode.CLOCK})
-_NEEDS_A_PERSON = frozenset({ReasonCode.SETTINGS, ReasonCode.REVOKED, ReasonCode.DEVICE_LOST})
+_NEEDS_A_PERSON = frozenset({ReasonCode.SETTINGS, ReasonCode.CONSENT, ReasonCode.REVOKED, ReasonCode.DEVICE_LOST})
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):

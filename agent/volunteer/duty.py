@@ -287,6 +287,7 @@ class Volunteer:
             suspending=self._suspending,
             shutting_down=self._shutting_down,
             settings_unreadable=self.keeper.settings_unreadable,
+            unanswered=self._merged.asked["enabled"].employee is None,
         )
         if situation.stage == "none":
             self._empty.set()
@@ -366,7 +367,9 @@ class Volunteer:
 
 
 def _for_machines(policy: Policy) -> Policy:
-    return msgspec.structs.replace(policy, unattended=True, startup_delay_s=0.0, settle_s=0.0, idle_start_s=0.0)
+    return msgspec.structs.replace(
+        policy, unattended=True, consent_needed=False, startup_delay_s=0.0, settle_s=0.0, idle_start_s=0.0
+    )
 
 
 def resting_facts(now_s: float) -> Facts:

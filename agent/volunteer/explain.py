@@ -38,6 +38,7 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.PAUSED_BY_ADMIN: "Paused by the administrator.",
     ReasonCode.DRAIN: "The administrator takes this PC out of service.",
     ReasonCode.DISABLED: "Volunteering is switched off.",
+    ReasonCode.CONSENT: "You have not said yet whether this PC may contribute; answer in the settings.",
     ReasonCode.SETTINGS: "The settings of this PC cannot be read; open the settings and save them again.",
     ReasonCode.STARTUP_DELAY: "This PC has just been started or woken up.",
     ReasonCode.COOL_DOWN: "This PC was needed back several times in a short while, so it waits longer.",

@@ -97,6 +97,7 @@ def _time_reasons(state: VolunteerState, facts: Facts, policy: Policy) -> Iterat
 def _rule_reasons(policy: Policy, situation: Situation, now_s: float) -> Iterator[Reason]:
     holds = {
         ReasonCode.DISABLED: not policy.enabled,
+        ReasonCode.CONSENT: policy.consent_needed and situation.unanswered,
         ReasonCode.PAUSED_BY_ADMIN: policy.paused,
         ReasonCode.DRAIN: policy.drain,
         ReasonCode.SETTINGS: situation.settings_unreadable,

@@ -29,6 +29,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What holds: every row has a value. The defaults are the built-in values, for when nobody says anything."""
 
     enabled: bool = True
+    consent_needed: bool = False
+    """Whether this PC waits until its owner has said something of `enabled`."""
     paused: bool = False
     drain: bool = False
     """Finish what runs by handing it over, then stay away."""
@@ -75,6 +77,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one party says of each row of `Policy`; None: nothing. Unknown rows are ignored."""
 
     enabled: bool | None = None
+    consent_needed: bool | None = None
     paused: bool | None = None
     drain: bool | None = None
     devices: frozenset[str] | None = None
@@ -144,6 +147,7 @@ _RESTRAINT = Row(Tightest.EITHER, "switch")
 
 ROWS: Mapping[str, Row] = {
     "enabled": _PERMISSION,
+    "consent_needed": _RESTRAINT,
     "paused": _RESTRAINT,
     "drain": _RESTRAINT,
     "devices": Row(Tightest.COMMON, "names"),

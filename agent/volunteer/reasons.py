@@ -45,6 +45,7 @@ class ReasonCode(enum.StrEnum):
     PAUSED_BY_ADMIN = "paused_by_admin"
     DRAIN = "drain"
     DISABLED = "disabled"
+    CONSENT = "consent"
     SETTINGS = "settings"
     STARTUP_DELAY = "startup_delay"
     COOL_DOWN = "cool_down"
@@ -72,6 +73,7 @@ SEVERITY: dict[ReasonCode, Severity] = {
             ReasonCode.RELEASED_BY_USER,
             ReasonCode.PAUSED_BY_ADMIN,
             ReasonCode.DRAIN,
+            ReasonCode.CONSENT,
             ReasonCode.SETTINGS,
             ReasonCode.FAULT_BACKOFF,
             ReasonCode.DEVICE_LOST,

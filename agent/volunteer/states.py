@@ -56,6 +56,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     updating: bool = False
     device_lost: bool = False
     settings_unreadable: bool = False
+    unanswered: bool = False
+    """The owner has never said whether this PC may contribute."""
 
 
 class Pause(msgspec.Struct, frozen=True, tag=True):

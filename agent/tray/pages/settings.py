@@ -17,8 +17,8 @@ from agent.tray.view import Shown, can_change
 from agent.tray.widgets import announce, heading, label
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "when": ("enabled", "unattended", "schedule", "idle_start_s", "idle_locked_s", "idle_resume_s", "settle_s",
-             "startup_delay_s", "contribute_now"),
+    "when": ("enabled", "consent_needed", "unattended", "schedule", "idle_start_s", "idle_locked_s", "idle_resume_s",
+             "settle_s", "startup_delay_s", "contribute_now"),
     "how_much": ("devices", "memory_max_bytes", "memory_max_percent", "memory_floor_bytes", "memory_floor_percent",
                  "disk_reserve_bytes", "release_after_s"),
     "while": ("on_battery_above_percent", "power_saver", "heat_limit_celsius", "metered", "cpu_busy_percent",

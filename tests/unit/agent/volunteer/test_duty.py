@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
 import threading
 import time
@@ -275,6 +276,62 @@ async def test_a_pause_beats_everything_and_survives_a_restart(tmp_path: Path) -
     async with on_duty(tmp_path) as duty:
         await duty.until(lambda: duty.volunteer.state.pause_until_s is not None)
         assert duty.volunteer.state.pause_until_s == pytest.approx(steady_s() + 3600, abs=60)
+
+
+async def test_an_unanswered_question_holds_a_pc_only_where_consent_is_needed(duty: Duty) -> None:
+    volunteer, keeper = duty.volunteer, duty.volunteer.keeper
+    await duty.serve()
+    keeper._admin = PolicyBody(1, "fleet", "pc", 7, 0.0, math.inf, Wishes(enabled=True, consent_needed=True))
+    volunteer.policy_changed()
+    await duty.until(lambda: duty.work.given_back == 1)
+    await duty.reach(Phase.HELD)
+    assert volunteer.state.codes() == ["consent"]
+    keeper.change("enabled", True)
+    volunteer.policy_changed()
+    await duty.reach(Phase.AVAILABLE)
+    keeper.change("enabled", False)
+    volunteer.policy_changed()
+    await duty.reach(Phase.OFF)
+
+
+async def test_a_machine_nobody_sits_at_asks_nobody(tmp_path: Path) -> None:
+    async with on_duty(tmp_path, always=True) as duty:
+        admin = PolicyBody(1, "fleet", "pc", 7, 0.0, math.inf, Wishes(consent_needed=True))
+        duty.volunteer.keeper._admin = admin
+        duty.volunteer.policy_changed()
+        await duty.reach(Phase.AVAILABLE)
+        assert duty.volunteer.state.codes() == []
+
+
+@pytest.mark.parametrize(
+    "order", list(itertools.permutations(["admin resumes", "owner pauses", "look"])), ids=", ".join
+)
+@pytest.mark.parametrize("again", [False, True], ids=["once", "and the administrator again"])
+async def test_an_administrators_resume_never_ends_the_owners_pause(
+    tmp_path: Path, order: tuple[str, ...], again: bool
+) -> None:
+    keeper = PolicyKeeper(tmp_path, now_s=time.time())
+    volunteer = Volunteer(keeper, Gates(tmp_path / "gates"), None)
+    work = Work(volunteer)
+
+    def admin(*, paused: bool) -> None:
+        keeper._admin = PolicyBody(1, "fleet", "pc", 7, 0.0, math.inf, Wishes(paused=paused))
+        volunteer.policy_changed()
+
+    ways: dict[str, Callable[[], None]] = {
+        "admin resumes": lambda: admin(paused=False),
+        "owner pauses": lambda: volunteer.order(Pause(None)),
+        "look": lambda: volunteer._look(work),
+    }
+    admin(paused=True)
+    volunteer._look(work)
+    assert volunteer.state.codes() == ["paused_by_admin"]
+    for one in [*order, *(["admin resumes", "look"] if again else [])]:
+        ways[one]()
+    volunteer._look(work)
+    assert volunteer.state.codes() == ["paused_by_user"]
+    assert volunteer.refusal("CPU")
+    assert volunteer.gates.are_shut
 
 
 async def test_other_devices_are_noticed_once_whoever_wants_them(tmp_path: Path) -> None:
