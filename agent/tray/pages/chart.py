@@ -140,12 +140,13 @@ class Chart(QWidget):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
         last = len(self._bars) - 1
+        # By number: keyboards have keys that Qt has no name for.
         go = {
-            Qt.Key.Key_Left: max(0, self._place - 1),
-            Qt.Key.Key_Right: min(last, self._place + 1),
-            Qt.Key.Key_Home: 0,
-            Qt.Key.Key_End: last,
-        }.get(Qt.Key(event.key()))
+            Qt.Key.Key_Left.value: max(0, self._place - 1),
+            Qt.Key.Key_Right.value: min(last, self._place + 1),
+            Qt.Key.Key_Home.value: 0,
+            Qt.Key.Key_End.value: last,
+        }.get(event.key())
         if go is None or not self._bars:
             super().keyPressEvent(event)
             return

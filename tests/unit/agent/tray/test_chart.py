@@ -7,7 +7,8 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PySide6.QtCore import QPoint
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QApplication
 
 from agent.tray.pages.chart import Bar, Chart, ticks_for
@@ -57,6 +58,15 @@ def test_the_bar_under_the_pointer_is_found(qapp: QApplication) -> None:
     chart = chart_of(1.0, 4.0)
     assert chart._bar_at(QPoint(395, 100).toPointF()) == 1
     assert chart._bar_at(QPoint(0, 100).toPointF()) == -1
+
+
+@pytest.mark.parametrize("key", [0x0123_4567, 0, -1, Qt.Key.Key_A.value])
+def test_a_key_that_means_nothing_here_is_left_to_others(qapp: QApplication, key: int) -> None:
+    chart = chart_of(1.0, 2.0)
+    chart.choose(1)
+    event = QKeyEvent(QEvent.Type.KeyPress, key, Qt.KeyboardModifier.NoModifier)
+    chart.keyPressEvent(event)
+    assert (chart.place, event.isAccepted()) == (1, False)
 
 
 def test_fewer_bars_forget_a_choice_that_is_gone(qapp: QApplication) -> None:
