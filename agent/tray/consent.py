@@ -13,7 +13,7 @@ from agent.tray.widgets import fit, heading, label, scrolled, title
 
 
 class ConsentDialog(QDialog):
-    """GUI thread. `answered` carries yes or no; closed without an answer, the question comes again next time."""
+    """GUI thread. `answered` carries yes or no; `rejected`: it was put off, or closed without an answer."""
 
     answered = Signal(bool)
 

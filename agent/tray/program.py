@@ -48,6 +48,7 @@ class TrayProgram(QObject):
         self._chat_here = bool(self.launch.chat_program())
         self._notices = Notices()
         self._asked_consent = False
+        self._ends = False
         self._dialogs: dict[str, QDialog] = {}
         self._enrol: EnrolDialog | None = None
         self._doctor: DoctorPage | None = None
@@ -64,6 +65,7 @@ class TrayProgram(QObject):
     def stop(self) -> None:
         """Close what is open and let go of the service."""
         self._ticking.stop()
+        self._ends = True
         for dialog in (*self._dialogs.values(), self._enrol):
             if dialog is not None:
                 dialog.close()
@@ -155,12 +157,15 @@ class TrayProgram(QObject):
         for kind in self._notices.due(status, time.monotonic()):
             self.icon.notify(self._texts(f"notice.{kind}"), self._texts(f"notice.{kind}_more"))
         self._refresh()
-        if must_ask_consent(status) and not self._asked_consent:
+        if status.pause_until_s is not None:
+            self._asked_consent = False
+        elif must_ask_consent(status) and not self._asked_consent and "consent" not in self._dialogs:
             self._asked_consent = True
             self._ask_consent(status)
 
     def _lose(self, why: str) -> None:
         self.status, self._trouble = None, why
+        self._asked_consent = False
         self._follow_devices()
         self._refresh()
 
@@ -202,7 +207,14 @@ class TrayProgram(QObject):
 
         dialog = ConsentDialog(status, self._texts, self.window)
         dialog.answered.connect(lambda agreed: self.commands.consent(agreed=agreed))
+        dialog.rejected.connect(self._put_off_consent)
         self._open_dialog("consent", dialog)
+
+    def _put_off_consent(self) -> None:
+        """Let nothing begin that the owner was asked about and did not answer."""
+        # A pause that began meanwhile stays as it is: when it ends the question comes again.
+        if not self._ends and self.status is not None and self.status.pause_until_s is None:
+            self.commands.pause_until_tomorrow()
 
     def _ask_quit(self) -> None:
         if self.status is None:

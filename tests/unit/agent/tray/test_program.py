@@ -11,7 +11,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QCheckBox, QMenu, QMessageBox
+from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QMenu, QMessageBox, QPushButton
 
 from agent.control.protocol import (
     ChangeSetting,
@@ -24,6 +24,7 @@ from agent.control.protocol import (
     Quit,
     Release,
     Resume,
+    Status,
     SwitchDevice,
 )
 from agent.tray import palettes
@@ -33,6 +34,7 @@ from agent.tray.launch import Launch
 from agent.tray.pages.now import NowPage
 from agent.tray.program import IN_SIGHT_MS, IN_TRAY_MS, TrayProgram
 from tests.support.fake_service import (
+    NOW_S,
     FakeService,
     fake_service,
     make_busy_status,
@@ -206,14 +208,67 @@ def test_the_first_run_asks_and_the_service_keeps_the_answer(
     assert fields(service.orders[0]) == (ChangeSetting, "enabled", agreed)
 
 
-def test_who_does_not_answer_is_asked_once_a_start(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
-    service.say(make_status(policy=[make_row("enabled", "switch", True)]))
-    qtbot.waitUntil(lambda: "consent" in program._dialogs)
+UNASKED = make_status(policy=[make_row("enabled", "switch", True)])
+PAUSED = msgspec.structs.replace(UNASKED, pause_until_s=NOW_S + 3600)
+
+
+def hear(program: TrayProgram, service: FakeService, qtbot: QtBot, status: Status) -> None:
+    """Let the service say a status, and wait until the program has it."""
+    service.say(status)
+    qtbot.waitUntil(lambda: program.status == status)
+
+
+def later(dialog: ConsentDialog) -> None:
+    (button,) = [button for button in dialog.findChildren(QPushButton) if button.text() == "Ask me later"]
+    button.click()
+
+
+def escape(dialog: ConsentDialog) -> None:
+    QTest.keyClick(dialog, Qt.Key.Key_Escape)
+
+
+@pytest.mark.parametrize("put_off", [later, escape, ConsentDialog.close], ids=["later", "escape", "closed"])
+def test_who_puts_the_question_off_has_paused_until_tomorrow_and_is_asked_again(
+    program: TrayProgram, service: FakeService, qtbot: QtBot, put_off: Callable[[ConsentDialog], object]
+) -> None:
+    hear(program, service, qtbot, UNASKED)
+    dialog = program._dialogs["consent"]
+    assert isinstance(dialog, ConsentDialog)
+    assert any("pauses until tomorrow" in label.text() for label in dialog.findChildren(QLabel))
+    put_off(dialog)
+    qtbot.waitUntil(lambda: bool(service.orders))
+    assert [fields(order) for order in service.orders] == [(Pause, "tomorrow", 0.0)]
+    for status in (msgspec.structs.replace(UNASKED, policy_revision=2), PAUSED):
+        hear(program, service, qtbot, status)
+        assert program._dialogs == {}
+    hear(program, service, qtbot, UNASKED)  # the pause has ended
+    assert list(program._dialogs) == ["consent"]
+    assert len(service.orders) == 1
+
+
+def test_a_pause_is_not_shortened_by_putting_the_question_off(
+    program: TrayProgram, service: FakeService, qtbot: QtBot
+) -> None:
+    hear(program, service, qtbot, UNASKED)
+    hear(program, service, qtbot, PAUSED)
+    hear(program, service, qtbot, UNASKED)
+    hear(program, service, qtbot, PAUSED)
     program._dialogs["consent"].reject()
-    service.say(make_status(policy=[make_row("enabled", "switch", True)], policy_revision=2))
-    qtbot.waitUntil(lambda: program.status is not None and program.status.policy_revision == 2)
     assert program._dialogs == {}
-    assert service.orders == []
+    program.actions["resume"].trigger()
+    qtbot.waitUntil(lambda: bool(service.orders))
+    assert [fields(order) for order in service.orders] == [(Resume,)]
+
+
+def test_a_question_that_ends_with_the_tray_pauses_nothing(
+    program: TrayProgram, service: FakeService, qtbot: QtBot
+) -> None:
+    hear(program, service, qtbot, UNASKED)
+    asked: list[bool] = []
+    program.commands.pause_until_tomorrow = lambda: asked.append(True)  # type: ignore[method-assign]  # to see it
+    program.stop()
+    assert program._dialogs == {}
+    assert asked == []
 
 
 def test_joining_a_fleet_from_paste_to_approval(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
