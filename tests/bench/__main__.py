@@ -16,6 +16,7 @@ BENCHES = {
     "drill": "drill",
     "export": "export",
     "fleet": "fleet",
+    "idle": "idle",
     "pipeline": "pipeline",
     "wan": "wan",
     "yield": "giving_back",
@@ -30,7 +31,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("name", choices=BENCHES)
     parser.add_argument("--json", action="store_true", help="print one JSON object last")
-    parser.add_argument("--rounds", type=int, help="how often each figure is taken (the median counts; 3, drill: 1)")
+    parser.add_argument(
+        "--rounds", type=int, help="how often each figure is taken (the median counts; 3, drill and idle: 1)"
+    )
     parser.add_argument("--tokens", type=int, default=96, help="tokens generated per stream")
     parser.add_argument("--cases", default="", help="drill: only cases with such names, as in 'kill-*/hot/*,yield/*'")
     options = parser.parse_args()

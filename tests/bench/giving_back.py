@@ -1,4 +1,4 @@
-"""`yield`: how fast a PC goes back to its owner, while its stage serves four answers, and what waiting costs.
+"""`yield`: how fast a PC goes back to its owner, while its stage serves four answers.
 
 A real agent under Xvfb, real input by xdotool. `pause` is from before xdotool is started to the last inference that
 began after it, read from the page the stage counts in; `release` from the order to end the stage to the end of its
@@ -11,8 +11,6 @@ import contextlib
 import itertools
 import os
 import re
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -37,7 +35,6 @@ STREAMS = 4
 WARM_STEPS = 40
 """Inferences of a stage before the next input comes: all four answers run by then."""
 WAIT_S = 60.0
-IDLE_S = 15.0
 PC = "pc"
 _BACK = re.compile(r"The memory is back after ([\d.]+) s")
 
@@ -50,16 +47,14 @@ def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
         os.environ.pop("WAYLAND_DISPLAY", None)
         with LoopbackFleet(Path(name), [AgentSettings(PC, module="tests.bench.resting")], say) as fleet:
             agent = psutil.Process(fleet.process(PC).pid)
-            idle = {"available": _cost(agent)}
             fleet.admin.add_library(library)
             model = fleet.admin.libraries()[0].model_id
             fleet.deploy(wire.DeployRequest(model=model, context=1024, streams=STREAMS, stages=1))
             with _load(fleet, model, tokens):
                 measured = [_yield(fleet, screen, agent, say) for _ in range(YIELDS_A_ROUND * rounds)]
-            _command("pause", fleet.agent_folder(PC))
-            time.sleep(2.0)
-            idle["held"] = _cost(agent)
-            releases_s = [float(found) for found in _BACK.findall((Path(name) / f"{PC}.log").read_text())]
+            log = Path(name) / f"{PC}.log"
+            _until(lambda: len(_BACK.findall(log.read_text())) >= len(measured), "the last release was not noted")
+            releases_s = [float(found) for found in _BACK.findall(log.read_text())]
     pauses_ms = [pause_ms for pause_ms, _ in measured]
     return {
         "yields": len(measured),
@@ -69,7 +64,6 @@ def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
         "release_p95_s": round(percentile(releases_s, 0.95), 3),
         "input_to_memory_p95_s": round(percentile([back_s for _, back_s in measured], 0.95), 3),
         "releases": len(releases_s),
-        "idle": idle,
     }
 
 
@@ -144,21 +138,3 @@ def _until(condition: Callable[[], bool], problem: str, *, every_s: float = 0.00
         if time.monotonic() > end_s:
             raise SystemExit(f"The benchmark stopped: {problem} within {WAIT_S:.0f} s.")
         time.sleep(every_s)
-
-
-def _cost(agent: psutil.Process) -> dict[str, float]:
-    """Watch the agent while it waits: processor time as a share of one core, and resident memory, children included."""
-    processes = [agent, *agent.children(recursive=True)]
-
-    def used_s() -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in processes)
-
-    began_s, before_s = time.monotonic(), used_s()
-    time.sleep(IDLE_S)
-    share = (used_s() - before_s) / (time.monotonic() - began_s)
-    memory = sum(process.memory_info().rss for process in processes)
-    return {"cpu_percent": round(100 * share, 2), "rss_mb": round(memory / 1e6, 1), "processes": len(processes)}
-
-
-def _command(name: str, folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "agent", name, "--data", str(folder)], check=True, capture_output=True)
