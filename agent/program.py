@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import platform
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +157,7 @@ class Program:
                 unix_ahead_s=time.time() - steady_s(),
                 fleet_name="" if identity is None else identity.record.fleet_name,
                 device_code=self._device_code,
-                host=platform.node(),
-                version=version("fallow"),
+                told=None if service is None else service.told,
                 always=self._volunteer.always,
             )
         )
@@ -220,7 +217,14 @@ class Program:
 
     async def _serve(self, identity: Identity) -> None:
         self._volunteer.keeper = self._keeper()
-        service = self._make_service(self._folder, identity, self._settings, self._volunteer, keystore=self._keystore)
+        service = self._make_service(
+            self._folder,
+            identity,
+            self._settings,
+            self._volunteer,
+            keystore=self._keystore,
+            on_told=self._server.changed,
+        )
         self._service = service
         try:
             async with self._volunteering(service):

@@ -20,6 +20,7 @@ from agent.control.protocol import (
     Status,
 )
 from agent.link.messages import Device
+from agent.seen import ConsoleView
 from agent.settings import AgentState
 from agent.volunteer.explain import explain
 from agent.volunteer.policy import ROWS, Merged, allows_device
@@ -47,8 +48,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     unix_ahead_s: float
     fleet_name: str = ""
     device_code: str = ""
-    host: str = ""
-    version: str = ""
+    told: ConsoleView | None = None
     always: bool = False
 
 
@@ -78,7 +78,7 @@ def status_of(parts: Parts) -> Status:
         pause_until_s=None if pause_s is None else pause_s + parts.unix_ahead_s,
         may_contribute_now=policy.contribute_now and state.phase in (Phase.HELD, Phase.SETTLING),
         may_quit=policy.quit_allowed,
-        seen_by_console=_seen_by_console(parts),
+        seen_by_console={} if parts.told is None else parts.told.seen(),
         volunteer="always" if parts.always else "away",
     )
 
@@ -160,18 +160,3 @@ def _stages(agent: AgentState) -> list[StageShown]:
         StageShown(stage.pipeline, stage.stage, stage.first, stage.last, stage.engine, stage.device)
         for stage in agent.stages
     ]
-
-
-def _seen_by_console(parts: Parts) -> dict[str, str]:
-    """What the console was last told of this PC, without the link: it may have been told long ago."""
-    if not parts.agent.device_id:
-        return {}
-    state = parts.state
-    return {
-        "state": "available" if state.offers else "held",
-        "reasons": ", ".join(state.codes()),
-        "host": parts.host,
-        "devices": ", ".join(device.full_name for device in parts.devices),
-        "memory": ", ".join(f"{device.name}: {device.memory_bytes >> 20} MiB" for device in parts.devices),
-        "version": parts.version,
-    }

@@ -37,6 +37,7 @@ from agent.link.store import Store
 from agent.loading import StageLoader, StartChild
 from agent.membership import Membership
 from agent.seeding import DirectSetup, Seeding
+from agent.seen import ConsoleView
 from agent.session import Session
 from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
@@ -67,8 +68,10 @@ class AgentService:
         list_devices: Callable[[], Runtime] = ask_devices,
         backoff: Backoff | None = None,
         keystore: Keystore | None = None,
+        on_told: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
+        self._on_told = on_told
         self._membership = Membership(identity, keystore)
         self._settings = settings
         self._volunteer = volunteer
@@ -93,6 +96,7 @@ class AgentService:
         )
         self._setup = DirectSetup(lambda: self._membership.identity, settings)
         self._session: Session | None = None
+        self._told: ConsoleView | None = None
         self._refusal: LinkDown | None = None
         self._state = AgentState("starting", os.getpid(), 0.0, device_id=identity.device_id)
 
@@ -149,6 +153,11 @@ class AgentService:
     def devices(self) -> list[Device]:
         """Every device of this PC, used or not, as it was last looked at."""
         return self._devices
+
+    @property
+    def told(self) -> ConsoleView | None:
+        """What the console was last told of this PC, in this session or the last; None: there was none yet."""
+        return self._told
 
     def stop(self) -> None:
         """Ask `run` to say goodbye, end its children and return. Event loop only."""
@@ -207,6 +216,7 @@ class AgentService:
                     self._on_change,
                     direct=self._direct_of,
                     owner=self._volunteer,
+                    on_told=self._on_told,
                 )
             )
             try:
@@ -218,6 +228,7 @@ class AgentService:
                 await _call_off(opening)
                 return
             self._session = opening.result()
+            self._told = self._session.told
         try:
             log.info("Connected to %s as device %s.", self._dialler.url, self._membership.identity.device_id)
             self._tell("connected")

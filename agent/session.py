@@ -42,6 +42,7 @@ from agent.link.messages import (
 )
 from agent.link.sockets import Unsendable, post
 from agent.loading import StageLoader
+from agent.seen import ConsoleView
 from agent.stage.types import DirectSpec
 from agent.stages import Stages
 from agent.volunteer.duty import Volunteer
@@ -70,8 +71,11 @@ class Session:
         *,
         direct: DirectOf,
         owner: Volunteer,
+        told: ConsoleView,
     ) -> None:
         self._owner = owner
+        self.told = told
+        """What the console was told of this PC; it stays after the session's end."""
         self._control = control
         self._data = data
         self._welcome = welcome
@@ -98,6 +102,7 @@ class Session:
         *,
         direct: DirectOf,
         owner: Volunteer,
+        on_told: Callable[[], None] = lambda: None,
     ) -> Session:
         """Dial both links and introduce this PC. Raises LinkDown; nothing stays open then."""
         control = await dialler.dial(CONTROL_PATH)
@@ -112,7 +117,8 @@ class Session:
         except BaseException:
             await control.close()
             raise
-        return cls(control, data, welcome, loader, on_change, direct=direct, owner=owner)
+        told = ConsoleView(hello, on_told)
+        return cls(control, data, welcome, loader, on_change, direct=direct, owner=owner, told=told)
 
     @property
     def welcome(self) -> Welcome:
@@ -222,19 +228,22 @@ class Session:
             await asyncio.sleep(self._welcome.heartbeat_s)
 
     def _say(self, message: FromAgent) -> None:
-        self._post(self._control, encode_message(message))
+        if self._post(self._control, encode_message(message)):
+            self.told.note(message)
 
     def _send_frame(self, data: bytes) -> None:
         self._post(self._data, data)
 
-    def _post(self, link: ClientConnection, data: bytes) -> None:
-        """Send without waiting; a link that does not take it ends the session through its reader."""
+    def _post(self, link: ClientConnection, data: bytes) -> bool:
+        """Send without waiting; a link that does not take it (False) ends the session through its reader."""
         try:
             post(link, data)
         except Unsendable as error:
             if error.stalled and self._broken is None:
                 self._broken = LinkStalled("The console reads too slowly; the link is dialled again.", "slow_reader")
                 link.transport.abort()
+            return False
+        return True
 
 
 def _as_welcome(data: bytes) -> Welcome:

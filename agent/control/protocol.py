@@ -322,8 +322,8 @@ class Status(msgspec.Struct, frozen=True, tag=True):
     """How the agent is, completely: a client needs no memory of earlier ones.
 
     `reasons` come with the most severe first; `headline` is the status line with the reason, `icon` which of the six
-    icons fits. `seen_by_console` is what the console was last told, by name: `state`, `reasons`, `host`, `os`, `cores`,
-    `memory`, `devices`, `version`.
+    icons fits. `seen_by_console` is what the console was last told of this PC, by name (see `agent.seen`); empty: it
+    was told nothing since the agent started.
     """
 
     now_s: float

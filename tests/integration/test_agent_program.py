@@ -27,6 +27,7 @@ from agent.link import invite as invites
 from agent.link.channel import Backoff
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
+from agent.link.messages import PROTOCOL, PolicyKept
 from agent.program import Program
 from agent.service import AgentService
 from agent.settings import AgentSettings
@@ -121,6 +122,25 @@ async def test_a_pause_gives_everything_back_and_its_end_is_shown(fleet: Fleet) 
         await follow(client, "available")
         history = await client.order(QueryHistory(client.next_id(), 0.0, time.time() + 1))
         assert len(history.rows) == 1  # type: ignore[union-attr]
+
+
+async def test_the_owner_s_view_follows_what_the_console_is_told(fleet: Fleet) -> None:
+    folder = fleet.folder / "data"
+    folder.mkdir()
+    identity = fleet.enrol("data/identity")
+    async with running(folder, identity) as agent, ControlClient.open(folder, "test") as client:
+        seen = (await follow(client, "available")).seen_by_console
+        assert seen["protocol"].startswith(str(PROTOCOL))
+        service = agent.program._service
+        assert service is not None
+        assert service._session is not None
+        service._session.say(PolicyKept(77))  # nothing else changes
+        async with asyncio.timeout(10):
+            async for status in client.statuses():
+                if status.seen_by_console["policy"] == "77":
+                    break
+        await client.order(Leave(client.next_id()))
+        assert (await follow(client, "unenrolled")).seen_by_console == {}
 
 
 async def test_leaving_says_goodbye_and_deletes_the_identity(fleet: Fleet) -> None:

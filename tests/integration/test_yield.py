@@ -24,6 +24,7 @@ from agent.devices import find_runtime
 from agent.link.channel import Backoff
 from agent.link.frames import FrameType, decode
 from agent.link.messages import LoadStage
+from agent.seen import ConsoleView
 from agent.service import AgentService
 from agent.settings import AgentSettings
 from agent.stage.gate import Gate, Gates
@@ -154,6 +155,23 @@ async def test_input_during_a_large_send_over_a_slow_link_shuts_the_gate_and_rea
     slow.transport.resume_reading()
     assert await tail.receive() == states
     await tail.close()
+
+
+async def test_the_owner_is_shown_what_the_console_was_told(fleet: Fleet, pc: OwnersPC) -> None:
+    def seen() -> dict[str, str]:
+        return {} if pc.service.told is None else pc.service.told.seen()
+
+    await pc.reach(Phase.AVAILABLE)
+    await until(lambda: (seen().get("state"), seen().get("reasons")) == ("available", ""))
+    (view,) = fleet.hub.agents()
+    later = {"state", "reasons", "memory_free", "mark", "policy", "resting", "held_files", "addresses"}
+    said = ConsoleView(view.hello).seen()
+    assert {name: seen()[name] for name in said.keys() - later} == {name: said[name] for name in said.keys() - later}
+    pc.come_back()
+    await pc.reach(Phase.HELD)
+    await until(lambda: seen()["state"] == "held")
+    assert seen()["reasons"] == "user_input"
+    assert seen()["memory_free"].endswith(" GiB")
 
 
 async def test_an_order_to_unload_during_the_release_cuts_nothing_short(

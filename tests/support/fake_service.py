@@ -39,6 +39,8 @@ from agent.control.protocol import (
     Told,
 )
 from agent.control.server import ControlServer
+from agent.link.messages import PROTOCOL, Device, FromAgent, Heartbeat, Hello, Holding, PolicyKept, Yield
+from agent.seen import ConsoleView
 from agent.volunteer.explain import SENTENCES
 from agent.volunteer.reasons import ReasonCode
 
@@ -89,6 +91,23 @@ def make_policy() -> list[PolicyRow]:
     ]  # fmt: skip
 
 
+def make_told(*messages: FromAgent) -> ConsoleView:
+    """What the console was told of that PC, as the agent keeps it, and some messages more."""
+    told = ConsoleView(
+        Hello(
+            protocol=PROTOCOL, version="0.1.0", host="desk-17", os="Linux 6.1", cores=12, memory_bytes=12 * GIB,
+            devices=[
+                Device("CPU", "12th Gen Core i5-1240P", 12 * GIB, ["paged", "stateful"]),
+                Device("GPU.0", "Iris Xe Graphics (iGPU)", 7 * GIB, ["stateful"], "32.0.101"),
+            ],
+            openvino="2026.4.1", key_protection="keyring", held_sha256=["a" * 64, "b" * 64], takes_policy=True,
+        )
+    )  # fmt: skip
+    for message in (Holding(["192.0.2.17:8470"], added=["c" * 64]), PolicyKept(3), *messages):
+        told.note(message)
+    return told
+
+
 def make_busy_status(now_s: float | None = None) -> Status:
     """A PC that serves two stages, with something on every page."""
     now_s = time.time() if now_s is None else now_s
@@ -102,10 +121,7 @@ def make_busy_status(now_s: float | None = None) -> Status:
         stages=[StageShown(1, 0, 0, 14, "paged", "CPU"), StageShown(2, 3, 21, 28, "stateful", "GPU.0", 0.4)],
         contribution=Contribution(3.25, 41_230, 96.0, 512.5, 6_120_400, 15_300.0),
         policy=make_policy(), may_contribute_now=False,
-        seen_by_console={
-            "state": "serving", "reasons": "", "host": "desk-17", "os": "Linux 6.1", "cores": "12",
-            "memory": "16.0 GiB", "devices": "CPU, GPU.0, NPU", "version": "0.1.0",
-        },
+        seen_by_console=make_told(Heartbeat(9 * GIB)).seen(),
     )  # fmt: skip
 
 
@@ -116,6 +132,7 @@ def make_held_status(now_s: float | None = None) -> Status:
         make_busy_status(now_s), phase="paused", icon="waiting", countdown=Countdown("releases", now_s + 4),
         reasons=[make_reason(code, for_s=for_s, now_s=now_s)
                  for code, for_s in (("user_input", 3), ("on_battery", 700), ("inhibited", 5400))],
+        seen_by_console=make_told(Yield([], ["user_input", "on_battery", "inhibited"])).seen(),
     )  # fmt: skip
 
 

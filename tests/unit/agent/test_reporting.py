@@ -7,12 +7,14 @@ import msgspec
 import pytest
 
 from agent.control.protocol import Contribution, Countdown, StageShown
-from agent.link.messages import Device
+from agent.link.messages import Device, Heartbeat
 from agent.reporting import Parts, policy_rows, status_of
+from agent.seen import ConsoleView
 from agent.settings import AgentState, LoadedStage
 from agent.volunteer.policy import ROWS, Wishes, merge
 from agent.volunteer.reasons import Reason, ReasonCode, Severity
 from agent.volunteer.states import Phase, VolunteerState, initial_state
+from tests.support.fleet import make_hello
 
 AHEAD_S = 1000.0
 
@@ -62,7 +64,9 @@ def test_times_are_told_in_unix_time() -> None:
 
 
 def test_what_the_console_sees_holds_codes_and_no_details() -> None:
-    seen = status_of(make_parts(make_state(Phase.HELD, ReasonCode.EXCLUSIVE_APP))).seen_by_console
+    state, told = make_state(Phase.HELD, ReasonCode.EXCLUSIVE_APP), ConsoleView(make_hello())
+    told.note(Heartbeat(0, "held", state.codes()))
+    seen = status_of(make_parts(state, told=told)).seen_by_console
     assert (seen["state"], seen["reasons"]) == ("held", "exclusive_app")
     assert "secret" not in str(seen)
     assert status_of(make_parts(agent=AgentState("stopped", 0, 0.0))).seen_by_console == {}

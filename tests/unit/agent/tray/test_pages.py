@@ -330,8 +330,13 @@ def test_the_company_page_shows_exactly_what_was_sent(window: Window) -> None:
     table = window.pages["company"].table  # type: ignore[attr-defined]  # the page's own
     shown = {table.item(row, 0).text(): table.item(row, 1).text() for row in range(table.rowCount())}
     assert shown == {
-        "State": "serving", "Reasons": "none", "Name": "desk-17", "System": "Linux 6.1", "Processor cores": "12",
-        "Memory": "16.0 GiB", "Devices": "CPU, GPU.0, NPU", "Version": "0.1.0",
+        "State": "available", "Reasons": "none", "Free memory": "9.0 GiB", "Usual rest": "none",
+        "Name": "desk-17", "System": "Linux 6.1", "Processor cores": "12", "Memory it may use": "12.0 GiB",
+        "Devices": "CPU: 12th Gen Core i5-1240P, 12.0 GiB, paged, stateful; "
+                   "GPU.0: Iris Xe Graphics (iGPU), 7.0 GiB, stateful, driver 32.0.101",
+        "Version": "0.1.0", "OpenVINO": "2026.4.1", "Protocol": "2, with policies", "Company's settings": "3",
+        "Its key is kept in": "keyring", "Mark against copies": "none", "Model files (checksums)": "3",
+        "Other PCs reach it at": "192.0.2.17:8470",
     }  # fmt: skip
 
 

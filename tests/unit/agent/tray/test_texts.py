@@ -22,6 +22,7 @@ from agent.volunteer.explain import SENTENCES
 from agent.volunteer.facts import Facts
 from agent.volunteer.policy import ROWS
 from agent.volunteer.reasons import ReasonCode
+from tests.support.fake_service import make_told
 
 SOURCE = Path(agent.tray.__file__).parent
 CLOCKS = {"at_s", "unix_s", "utc_offset_s"}
@@ -56,7 +57,7 @@ GROUPS: dict[str, list[str]] = {
     "probe": [name for name in Facts.__struct_fields__ if name not in CLOCKS],
     "reason": [code.value for code in ReasonCode],
     "said": ["paused", "resumed", "released", "contribute", "changed", "left", "quit"],
-    "seen": ["state", "reasons", "host", "os", "cores", "memory", "devices", "version"],
+    "seen": list(make_told().seen()),
     "set_by": choices(protocol.SetBy),
     "settings.section": [*settings.SECTIONS, "other"],
     "state": list(STATE_ICONS),

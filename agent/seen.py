@@ -1,0 +1,109 @@
+"""What the console was told of this PC, for its owner to read. Every field of the messages that say how a PC is has its
+place here; what they say of the work itself (stages, deliveries, direct links) is not part of it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.link.messages import Device, FromAgent, Heartbeat, Hello, Holding, MarkKept, PolicyKept, Resting, Yield
+
+BLOCKS_A_DAY = 8
+"""How many numbers of Resting make a day."""
+
+
+SaysHowItIs = Heartbeat | Yield | Holding | MarkKept | PolicyKept | Resting
+
+
+class ConsoleView:
+    """Begins with the Hello of a session and takes note of what is said after it. One thread.
+
+    `on_change` is called when a message makes a difference to `seen`.
+    """
+
+    def __init__(self, hello: Hello, on_change: Callable[[], None] = lambda: None) -> None:
+        self._hello = hello
+        self._on_change = on_change
+        self._state, self._reasons = hello.state, hello.reasons
+        self._mark = hello.mark
+        self._held = set(hello.held_sha256)
+        self._memory_free_bytes: int | None = None
+        self._addresses: list[str] = []
+        self._policy: PolicyKept | None = None
+        self._resting: Resting | None = None
+
+    def note(self, message: FromAgent) -> None:
+        """Take note of what is sent; what is said of the work leaves no trace."""
+        if isinstance(message, SaysHowItIs):
+            before = self.seen()
+            self._take(message)
+            if self.seen() != before:
+                self._on_change()
+
+    def _take(self, message: SaysHowItIs) -> None:
+        if isinstance(message, Heartbeat):
+            self._memory_free_bytes = message.memory_free_bytes
+            self._state, self._reasons = message.state, message.reasons
+        elif isinstance(message, Yield):
+            self._state, self._reasons = "held", message.reasons
+        elif isinstance(message, Holding):
+            self._held = (self._held | set(message.added)) - set(message.removed)
+            self._addresses = message.addresses
+        elif isinstance(message, MarkKept):
+            self._mark = message.mark
+        elif isinstance(message, PolicyKept):
+            self._policy = message
+        else:
+            self._resting = message
+
+    def seen(self) -> dict[str, str]:
+        """Return all of it by name, as text; empty where nothing was told."""
+        hello = self._hello
+        return {
+            "state": self._state,
+            "reasons": ", ".join(self._reasons),
+            "memory_free": "" if self._memory_free_bytes is None else _size(self._memory_free_bytes),
+            "resting": _rests(self._resting),
+            "host": hello.host,
+            "os": hello.os,
+            "cores": str(hello.cores),
+            "memory": _size(hello.memory_bytes),
+            "devices": "; ".join(_device(device) for device in hello.devices),
+            "version": hello.version,
+            "openvino": hello.openvino,
+            "protocol": _protocol(hello),
+            "policy": _policy(self._policy),
+            "key_protection": hello.key_protection,
+            "mark": self._mark,
+            "held_files": f"{len(self._held)}" if self._held else "",
+            "addresses": ", ".join(self._addresses),
+        }
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"
+
+
+def _protocol(hello: Hello) -> str:
+    extras = [name for name, has in (("policies", hello.takes_policy), ("new epochs", hello.advances)) if has]
+    return f"{hello.protocol}, with {' and '.join(extras)}" if extras else str(hello.protocol)
+
+
+def _device(device: Device) -> str:
+    driver = [f"driver {device.driver}"] if device.driver else []
+    return ", ".join([f"{device.name}: {device.full_name}", _size(device.memory_bytes), *device.engines, *driver])
+
+
+def _rests(resting: Resting | None) -> str:
+    """Write one group of numbers for each day, Monday first."""
+    if resting is None or not resting.blocks:
+        return ""
+    blocks = [str(block) for block in resting.blocks]
+    days = [" ".join(blocks[first : first + BLOCKS_A_DAY]) for first in range(0, len(blocks), BLOCKS_A_DAY)]
+    return f"{' | '.join(days)} (UTC{resting.utc_offset_s / 3600:+g} h)"
+
+
+def _policy(kept: PolicyKept | None) -> str:
+    if kept is None:
+        return ""
+    return f"{kept.revision}: {kept.code}, {kept.message}" if kept.code else str(kept.revision)
