@@ -57,6 +57,7 @@ from tests.support.fleet import (
     make_report,
     running_fleet,
 )
+from tests.support.patience import PATIENCE_S
 
 PIPELINE, EPOCH = PipelineId(1), Epoch(1)
 OF_ANN = LayerRange("a" * 64, 0, 2)
@@ -198,7 +199,7 @@ async def heard(fleet: Fleet, agent: ScriptedAgent) -> None:
     """Wait until everything an agent said on its control link was taken, or the link is closed."""
     with contextlib.suppress(ConnectionClosed):
         await agent.say(Heartbeat(4711))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             session = fleet.hub._sessions.find(agent.device_id)
             if session is None or (session.heartbeat is not None and session.heartbeat.memory_free_bytes == 4711):
@@ -223,7 +224,7 @@ async def test_a_member_cannot_take_another_s_place_in_a_pipeline(scene: Scene) 
         with contextlib.suppress(ConnectionClosed):
             await eve.data.send(frame)
             await eve.data.send(own)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while is_open(fleet, eve) and not answered:
                 await asyncio.sleep(0.001)
     assert scene.state() == before
@@ -238,7 +239,7 @@ async def test_a_revoked_pc_says_nothing_more_that_counts_on_links_it_keeps_open
     fleet, ann = scene.fleet, scene.ann
     answer = encode(Frame(FrameType.TOKENS, PIPELINE, EPOCH, 7, 7, 1, b"", np.zeros(1, np.int32)))
     await ann.data.send(answer)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not scene.frames:
             await asyncio.sleep(0.001)
     # Reads nothing any more, so it does not answer the closing either.
@@ -254,7 +255,7 @@ async def test_a_revoked_pc_says_nothing_more_that_counts_on_links_it_keeps_open
         with contextlib.suppress(ConnectionClosed, OSError):
             await ann.data.send(answer)
             await ann.say(StageFailed(PIPELINE, EPOCH, 0, "died", "It ended."))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*(link.wait_closed() for link in server_links))
     for link in (ann.control, ann.data):
         link.transport.abort()
@@ -267,7 +268,7 @@ async def test_a_pc_that_is_revoked_between_coming_in_and_saying_hello_is_cut_of
     fleet = scene.fleet
     eve = fleet.enrol("eve")
     link = await fleet.dialler(eve).dial(CONTROL_PATH)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while eve.device_id not in fleet.hub._reception._links:
             await asyncio.sleep(0.001)
     fleet.set_state(eve.device_id, "banned")
