@@ -101,7 +101,7 @@ async def pc(fleet: Fleet) -> AsyncIterator[OwnersPC]:
     )  # fmt: skip
     tasks = [asyncio.create_task(service.run()), asyncio.create_task(volunteer.run(service))]
     try:
-        await fleet.wait_for(lambda: AgentAvailable(identity.device_id) in fleet.events, 20)
+        await fleet.wait_for(lambda: AgentAvailable(identity.device_id) in fleet.events)
         yield OwnersPC(service, volunteer, board, children, identity.device_id)
     finally:
         service.stop()

@@ -135,7 +135,7 @@ async def running_agent(
     )
     task = asyncio.create_task(service.run())
     try:
-        await fleet.wait_for(lambda: any(view.device_id == identity.device_id for view in fleet.hub.agents()), 20)
+        await fleet.wait_for(lambda: any(view.device_id == identity.device_id for view in fleet.hub.agents()))
         yield Agent(service, children, folder, identity.device_id, task)
     finally:
         service.stop()

@@ -24,6 +24,7 @@ from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.policy import Policy, Wishes
 from agent.volunteer.presence import Presence
 from agent.volunteer.states import Pause, Phase, Release, Resume
+from tests.support.patience import PATIENCE_S
 from tests.support.volunteers import PlayedBoard, quick
 
 
@@ -60,7 +61,7 @@ class Duty:
     changes: list[Phase]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 self.volunteer.look_again()
                 await asyncio.sleep(0.01)
@@ -118,6 +119,7 @@ async def test_the_first_input_shuts_the_gates_in_the_thread_that_hears_it(duty:
     shut = list[bool]()
 
     def hear() -> None:
+        duty.board.idle_s = 0.0
         duty.volunteer.seen("played")
         shut.append(duty.volunteer.gates.are_shut)
 
@@ -137,8 +139,7 @@ async def test_input_while_the_pc_is_held_costs_nothing(duty: Duty) -> None:
     await duty.reach(Phase.HELD)
     duty.volunteer.seen("a push")
     duty.volunteer.look_again()
-    await asyncio.sleep(0.02)
-    assert duty.volunteer.state.presence.source == "played"
+    await duty.until(lambda: duty.volunteer.state.presence.source == "played")
 
 
 @pytest.mark.parametrize("was_armed", [True, False])
@@ -183,8 +184,10 @@ async def test_an_input_right_before_a_look_keeps_the_gates_shut_though_no_probe
 
 
 async def test_a_short_grace_keeps_the_memory_and_gives_it_back_if_the_owner_stays(tmp_path: Path) -> None:
+    release_after_s = math.inf
+
     def patient(policy: Policy) -> Policy:
-        return msgspec.structs.replace(quick(policy), release_after_s=0.3)
+        return msgspec.structs.replace(quick(policy), release_after_s=release_after_s)
 
     async with on_duty(tmp_path, patient) as duty:
         await duty.serve()
@@ -193,6 +196,7 @@ async def test_a_short_grace_keeps_the_memory_and_gives_it_back_if_the_owner_sta
         assert duty.volunteer.gates.are_shut
         assert duty.work.given_back == 0
         assert duty.work.told[-1][0] == "held"
+        release_after_s = 0.3
         await duty.until(lambda: duty.work.given_back == 1)
         await duty.reach(Phase.HELD)
 
@@ -362,7 +366,7 @@ async def test_sleep_waits_until_everything_is_given_back(duty: Duty) -> None:
     await asyncio.sleep(0.05)
     assert not waiting.done()
     duty.work.slow.set()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, PATIENCE_S)
     duty.volunteer.hear("resumed")
     await duty.reach(Phase.AVAILABLE)
 

@@ -54,7 +54,7 @@ class Listening:
         """Poll for an idle time, or for a problem that has the given text in it."""
         pause = threading.Event()
         found: float | str = ""
-        for _ in range(1000):
+        for _ in range(12_000):
             try:
                 found = self.source.read()["idle_s"]
             except (Absent, Unreadable) as error:

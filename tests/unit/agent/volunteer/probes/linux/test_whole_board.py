@@ -32,7 +32,7 @@ class Desk:
 
     def until(self, condition: Callable[[], bool]) -> None:
         pause = threading.Event()
-        for _ in range(500):
+        for _ in range(3_000):
             if condition():
                 return
             self.board.refresh()
