@@ -385,7 +385,7 @@ async def test_sleep_waits_for_a_load_that_began_since_the_last_look(tmp_path: P
     assert not waiting.done()
     work.stages_phase = "none"
     volunteer._look(work)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, PATIENCE_S)
 
 
 async def test_a_pc_that_shuts_down_gives_everything_back(duty: Duty) -> None:
