@@ -19,6 +19,7 @@ import msgspec
 from agent.stage.types import CacheChoice, EngineChoice
 from console import tables
 from console.api.admin import types as wire
+from console.api.admin.types import StandbyKind
 from console.cli_access import add_access
 from console.cli_members import add_members
 from console.cli_policy import add_policy
@@ -113,6 +114,13 @@ def _add_models(commands: Commands) -> None:
         metavar="LIBRARY|lookup|none",
         help="what guesses the next tokens: a draft model, the text so far (the default), or nothing",
     )
+    deploy.add_argument("--standbys", type=int, default=0, metavar="N", help="PCs in reserve for the one that leaves")
+    deploy.add_argument(
+        "--standby", choices=get_args(StandbyKind), default="warm", help="whether they have a stage loaded or on disk"
+    )
+    deploy.add_argument(
+        "--recover", type=float, default=60.0, metavar="S", help="how long answers wait for other PCs after a loss"
+    )
     deliver = command(commands, "deliver", "bring a model's layers to PCs, 5 % first, then 50 %, then all", _deliver)
     deliver.add_argument("model", metavar="MODEL", nargs="?", help="without it: list what is being delivered")
     deliver.add_argument("--stop", action="store_true", help="end the delivery of this model")
@@ -184,6 +192,9 @@ def _deploy(options: argparse.Namespace) -> int:
         cache=options.cache,
         cache_mb=options.cache_mb,
         draft=options.draft,
+        standbys=options.standbys,
+        standby=options.standby,
+        recover_s=options.recover,
     )
     broken: wire.Broken | None = None
     with client_of(options) as console, tables.DeployView(tables.printer()) as view:

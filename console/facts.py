@@ -10,13 +10,13 @@ from agent.link.identity import DeviceId
 from agent.link.messages import Device, Hello
 from agent.stage.types import EngineChoice
 from console.api.admin.types import DeployRequest
+from console.deployments.live import LivePipeline
 from console.errors import DeployRefused
 from console.fleet.hub import Hub
 from console.planner.types import AgentFacts
 from console.registry.errors import NotFound
 from console.registry.registry import Registry
 from console.registry.sightings import Sighting
-from console.rollout import LivePipeline
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +65,8 @@ class FleetFacts:
             device = _device_for(agent.hello, request.engine)
             if agent.device_id not in device_ids or device is None:
                 continue
-            used = sum(
-                stage.memory_bytes
-                for live in others
-                for stage in live.plan.stages
-                if stage.device_id == agent.device_id
-            )
+            held = [live.held[agent.device_id] for live in others if agent.device_id in live.held]
+            used = sum(one.stage.memory_bytes for one in held)
             facts.append(
                 AgentFacts(
                     device_id=agent.device_id,

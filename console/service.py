@@ -54,7 +54,7 @@ from console.data import (
     write_whole,
 )
 from console.deliveries import DeliveryJobs
-from console.deploy import Deployments
+from console.deployments.deployments import Deployments
 from console.errors import DataFolderUnusable, PortUnavailable
 from console.fleet.admission import Admission
 from console.fleet.clones import CloneWatch

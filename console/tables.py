@@ -226,6 +226,9 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
             )
         if view.endings:
             yield "Answers by how they ended: " + ", ".join(f"{count} {name}" for name, count in view.endings.items())
+        yield from (
+            f"In reserve ({one.kind}): {one.device_name}, layers {one.first}-{one.last - 1}" for one in view.standbys
+        )
         if view.pace:
             yield view.pace
         yield _drafts(view.speculation)
@@ -297,6 +300,8 @@ class DeployView:
                 f"Stage {event.stage} is up on {event.device_name}: {event.engine}, {fused}, {event.load_ms:.0f} ms"
                 + (f" ({event.note})" if event.note else "")
             )
+        elif isinstance(event, wire.Note):
+            self._say(event.message)
         elif isinstance(event, wire.Ready):
             self._say(f"{event.model} is ready: one token through all stages took {event.probe_ms:.0f} ms")
 

@@ -169,6 +169,11 @@ class Hub:
         _check_report(request, report, session.name)
         return report
 
+    def advances(self, device_id: str) -> bool:
+        """Whether an agent knows `advance`; a stage of an older one is loaded anew."""
+        session = self._sessions.find(device_id)
+        return session is not None and session.hello.advances
+
     async def advance(self, device_id: str, order: AdvanceEpoch, wait_s: float = ADVANCE_S) -> StageReport:
         """Let a loaded stage go on in another epoch, with nothing cached; its route must be set. As `load` otherwise.
 
@@ -233,6 +238,10 @@ class Hub:
             problem = "it did not have everything in time."
         if problem:
             raise DeliveryFailed(f"{session.name}: {problem}", left=session.lost)
+
+    def has_files(self, device_id: str, sha256: Sequence[str]) -> bool:
+        """Whether a connected PC said that it has all of these model files."""
+        return self._peers.holds(device_id, sha256)
 
     def keep(self, device_id: str, ranges: Sequence[LayerRange]) -> None:
         """Tell a PC which layers live plans count on being in its store."""

@@ -76,6 +76,11 @@ class Peers:
             peer.held.discard(key)
             self._drop(device, key)
 
+    def holds(self, device: str, sha256: Sequence[str]) -> bool:
+        """Whether a PC has all of these files, as far as it said."""
+        peer = self._peers.get(device)
+        return peer is not None and peer.held.issuperset(map(_key, sha256))
+
     def answer(self, device: str, request: Frame) -> Frame | None:
         """Answer a LOCATE on a bulk link; None for any other frame. Raises FrameMalformed."""
         if request.type is not FrameType.LOCATE:

@@ -99,6 +99,11 @@ class Coordinator:
         return self._scheduler.limits.stream_tokens
 
     @property
+    def is_proven(self) -> bool:
+        """Whether a token came through the stages there are now."""
+        return not self._why_not() and self._prober.age_s >= 0
+
+    @property
     def suspended(self) -> str:
         """Why nothing is computed for now; empty: it is, or never will be again."""
         return self._suspended
@@ -191,7 +196,7 @@ class Coordinator:
         now_s, traffic = self._clock(), self._traffic
         return PipelineStatus(
             stages=traffic.meter.stages(traffic.stages),
-            ready=not self._why_not() and self._prober.age_s >= 0,
+            ready=self.is_proven,
             reason=self._why_not(),
             last_token_age_s=self._prober.age_s,
             tokens_per_second=traffic.rate.rate(now_s),

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def stream_lines(fleet: LoopbackFleet, lines: list[str], started: threading.Even
     body = {
         "model": fleet.model,
         "messages": [{"role": "user", "content": "Count slowly."}],
-        "max_tokens": 1500,
+        "max_tokens": 300,
         "stream": True,
         "ignore_eos": True,
     }
@@ -53,7 +52,7 @@ def stream_lines(fleet: LoopbackFleet, lines: list[str], started: threading.Even
 
 
 @pytest.mark.timeout(300)
-def test_a_killed_agent_ends_the_answer_with_an_error_and_comes_back_as_itself(fleet: LoopbackFleet) -> None:
+def test_an_answer_survives_a_killed_agent_which_comes_back_as_itself(fleet: LoopbackFleet) -> None:
     before = {agent.device_id for agent in fleet.admin.agents()}
     lines: list[str] = []
     started = threading.Event()
@@ -63,25 +62,22 @@ def test_a_killed_agent_ends_the_answer_with_an_error_and_comes_back_as_itself(f
     victim = fleet.process("second")
     children = psutil.Process(victim.pid).children(recursive=True)
     victim.send_signal(signal.SIGKILL)
-    reader.join(PATIENCE_S)
+    reader.join(2 * PATIENCE_S)
     assert not reader.is_alive()
-    # An error object, not [DONE]: a cut answer must not look complete.
-    assert json.loads(lines[-1])["error"]["message"]
-    assert "[DONE]" not in lines
+    # The first PC holds the whole model and goes on alone.
+    assert lines[-1] == "[DONE]"
+    assert sum(bool(json.loads(line)["choices"]) for line in lines[:-1]) > 3
+    assert "error" not in "".join(lines)
+    (view,) = fleet.admin.status().pipelines
+    assert (view.state, len(view.stages), view.probe.ok) == ("ready", 1, True)
     # The stage's child process does not outlive its agent.
     assert not psutil.wait_procs(children, timeout=PATIENCE_S)[1]
-    # The console stays up and says that the model is down; the PC comes back as the row it was.
-    assert fleet.admin.status().pipelines[0].state != "ready"
+    # The PC comes back as the row it was.
     victim.wait()
     fleet.start_agent("second")
     agents = fleet.wait_for_agents(2)
     assert {agent.device_id for agent in agents} == before
     assert len(fleet.admin.agents()) == 2
-    # And the model answers again without anybody doing anything.
-    deadline = time.monotonic() + 60
-    while fleet.admin.status().pipelines[0].state != "ready":
-        assert time.monotonic() < deadline, fleet.admin.status().pipelines[0]
-        time.sleep(0.1)
     assert fleet.chat("What is the capital of France?", max_tokens=16, temperature=0).text
 
 

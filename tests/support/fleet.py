@@ -94,6 +94,8 @@ class Fleet:
     records: dict[str, DeviceRecord] = field(default_factory=dict)
     events: list[FleetEvent] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    prompts: dict[tuple[int, int], int] = field(default_factory=dict)
+    """What played PCs know of each other, see `tests.support.played`."""
 
     @property
     def url(self) -> str:

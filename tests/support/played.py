@@ -13,7 +13,18 @@ import msgspec
 import numpy as np
 
 from agent.link.frames import Frame, FrameType, decode, encode
-from agent.link.messages import LoadStage, StageFailed, StageProgress, StageReady, UnloadStage, decode_from_console
+from agent.link.messages import (
+    AdvanceEpoch,
+    FetchLayers,
+    LayerRange,
+    LayersFetched,
+    LoadStage,
+    StageFailed,
+    StageProgress,
+    StageReady,
+    UnloadStage,
+    decode_from_console,
+)
 from agent.stage.types import Row, StageTiming, StepTable
 from shard_export.library.manifest import Manifest, Tokens
 from tests.support.byte_tokens import EOS, VOCABULARY, byte_tokenizer
@@ -47,10 +58,20 @@ class PlayedPC:
     report: dict[str, Any] = field(default_factory=dict)
     mute: bool = False
     """Whether it takes steps without answering them."""
+    answers_left: int = -1
+    """After so many steps it is mute; negative: never."""
+    frozen: bool = False
+    """Whether its stage's process answers nothing, not even what it is told."""
+    holding: asyncio.Event | None = None
+    """What a load waits for."""
     loads: list[LoadStage] = field(default_factory=list)
+    advances: list[AdvanceEpoch] = field(default_factory=list)
+    fetches: list[LayerRange] = field(default_factory=list)
     unloads: list[UnloadStage] = field(default_factory=list)
-    prompts: dict[int, int] = field(default_factory=dict)
+    prompts: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Where each stream's answer begins; all PCs of a fleet know, so that whoever takes over goes on with the text."""
     stepped: asyncio.Event = field(default_factory=asyncio.Event)
+    muted: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def play(self) -> None:
         """Answer everything until the links close."""
@@ -65,9 +86,21 @@ class PlayedPC:
             message = await self._hear()
             if isinstance(message, UnloadStage):
                 self.unloads.append(message)
+            elif isinstance(message, AdvanceEpoch):
+                self.advances.append(message)
+                if self.frozen:
+                    continue
+                load = next(load for load in reversed(self.loads) if load.pipeline == message.pipeline)
+                report = make_report(load, kv_tokens=4096, **self.report)
+                await agent.say(StageReady(message.pipeline, message.epoch, message.stage, report))
+            elif isinstance(message, FetchLayers):
+                self.fetches.append(message.layers)
+                await agent.say(LayersFetched(message.layers))
             elif isinstance(message, LoadStage):
                 self.loads.append(message)
                 place = (message.pipeline, message.epoch, message.stage)
+                if self.holding is not None:
+                    await self.holding.wait()
                 if self.fails:
                     await agent.say(StageFailed(*place, self.fails, "it has not enough memory."))
                     continue
@@ -80,8 +113,13 @@ class PlayedPC:
     async def _data(self) -> None:
         while True:
             frame = decode(await self.agent.data.recv(decode=False))
+            if self.answers_left == 0:
+                self.mute = True
+            self.answers_left -= 1
             self.stepped.set()
-            if not self.mute:
+            if self.mute:
+                self.muted.set()
+            if not (self.mute or self.frozen):
                 await self.agent.data.send(self._answer(frame))
 
     def _answer(self, frame: Frame) -> bytes:
@@ -92,25 +130,28 @@ class PlayedPC:
         place = {"pipeline": frame.pipeline, "epoch": frame.epoch, "step": frame.step, "sequence": frame.sequence}
         if load.last < 4:
             hidden = np.zeros((max(1, sum(row.count for row in table.rows)), 8), np.float32)
-            return encode(Frame(FrameType.STEP, stage=load.stage + 1, table=data, tensor=hidden, **place))
-        ids = [token for row in table.rows for token in self._tokens(row)]
+            return encode(Frame(FrameType.STEP, stage=frame.stage + 1, table=data, tensor=hidden, **place))
+        ids = [token for row in table.rows for token in self._tokens(frame.pipeline, row)]
         tensor = np.array(ids, np.int32) if ids else None
-        return encode(Frame(FrameType.TOKENS, stage=load.stage, table=data, tensor=tensor, **place))
+        return encode(Frame(FrameType.TOKENS, stage=frame.stage, table=data, tensor=tensor, **place))
 
-    def _tokens(self, row: Row) -> list[int]:
+    def _tokens(self, pipeline: int, row: Row) -> list[int]:
         alphabet = byte_tokenizer()
         ids = alphabet.encode(self.text, add_special_tokens=False).ids
         end = row.first + row.count
-        start = self.prompts.setdefault(row.stream, end)
+        start = self.prompts.setdefault((pipeline, row.stream), end) if row.wants else end
         places = range(end - row.wants + 1 - start, end + 1 - start)
         return [ids[place] if place < len(ids) else EOS for place in places]
 
 
 @contextlib.asynccontextmanager
-async def playing(fleet: Fleet, name: str, **settings: Any) -> AsyncIterator[PlayedPC]:
+async def playing(
+    fleet: Fleet, name: str, *, hello: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[PlayedPC]:
     """Join a PC to the fleet and let it play; at the end its links are closed."""
     identity = await asyncio.to_thread(fleet.enrol, name)
-    pc = PlayedPC(await join(fleet, identity, host=name), **settings)
+    agent = await join(fleet, identity, host=name, **{"advances": True, **(hello or {})})
+    pc = PlayedPC(agent, prompts=fleet.prompts, **settings)
     task = asyncio.create_task(pc.play())
     try:
         yield pc

@@ -14,7 +14,7 @@ from console.api.admin.guard import AdminRoute, JsonLines, guarded
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
 from console.deliveries import DeliveryJobs
-from console.deploy import Deployments
+from console.deployments.deployments import Deployments
 from console.libraries import LibraryShelf
 from console.registry.audit import Actor
 

@@ -159,6 +159,10 @@ class Libraries(msgspec.Struct, frozen=True):
     libraries: list[Library]
 
 
+StandbyKind = Literal["hot", "warm"]
+"""A hot standby has a stage loaded, a warm one has the units on its disk."""
+
+
 class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ask for a model to be served. `stages` None: the planner chooses; `devices` empty: any PC may be used.
 
@@ -176,6 +180,11 @@ class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache: CacheChoice = "auto"
     cache_mb: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
     draft: Name = "lookup"
+    standbys: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    """How many more PCs are kept to take a lost stage over."""
+    standby: StandbyKind = "warm"
+    recover_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 60.0
+    """How long answers wait for other PCs after a loss before they end with an error."""
 
 
 class DeliveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -248,6 +257,12 @@ class StageUp(msgspec.Struct, frozen=True, tag="stage_up"):
     note: str = ""
 
 
+class Note(msgspec.Struct, frozen=True, tag="note"):
+    """Something whoever deploys should know."""
+
+    message: str
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The model answers: a real token came through all stages in `probe_ms`."""
 
@@ -256,7 +271,10 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Broken(msgspec.Struct, frozen=True, tag="failed"):
-    """The deployment failed and nothing of it is left; `device_name` names the PC when one is the cause."""
+    """The deployment failed and nothing of it is left; `device_name` names the PC when one is the cause.
+
+    What was served before is served on, or comes back by itself if it had to make room.
+    """
 
     code: str
     message: str
@@ -264,7 +282,7 @@ class Broken(msgspec.Struct, frozen=True, tag="failed"):
     device_name: str = ""
 
 
-DeployEvent = Planned | Loading | StageUp | Ready | Broken
+DeployEvent = Planned | Loading | StageUp | Note | Ready | Broken
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -276,7 +294,19 @@ class Probe(msgspec.Struct, frozen=True):
     message: str = "No probe has run yet."
 
 
-DeploymentState = Literal["waiting", "deploying", "ready", "failed"]
+DeploymentState = Literal["waiting", "deploying", "ready", "recovering", "failed"]
+"""`recovering`: a PC was lost, others take over, and the answers wait for them."""
+
+
+class StandbyView(msgspec.Struct, frozen=True):
+    """A PC in reserve for layers `first <= i < last`; `ready`: it has them."""
+
+    device_id: str
+    device_name: str
+    kind: StandbyKind
+    first: int
+    last: int
+    ready: bool = True
 
 
 class PipelineView(msgspec.Struct, frozen=True):
@@ -304,6 +334,7 @@ class PipelineView(msgspec.Struct, frozen=True):
     queue: list[QueuedAnswer] = []
     kept: int = 0
     speculation: SpeculationStatus = SpeculationStatus()
+    standbys: list[StandbyView] = []
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -3,54 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.link.closing import CloseCode
-from agent.link.messages import Heartbeat, StageFailed, Yield
 from console.api.admin import types as wire
-from console.deploy import Deployments
 from console.errors import DeployRefused, ModelUnavailable
 from console.pipeline.types import Failed, Finished, SpeculationStatus, Text
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from console.tables import status_tables
 from tests.conftest import ExpectLogs
-from tests.support.deployments import all_events, ask, deploying, request
-from tests.support.fleet import Fleet, running_fleet
+from tests.support.deployments import all_events, ask, deploying, request, until
+from tests.support.fleet import Fleet
 from tests.support.patience import PATIENCE_S
-from tests.support.played import make_chat_library, playing
+from tests.support.played import playing
 
 COORDINATOR = "console.pipeline"
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    with Registry.open(tmp_path / "registry.sqlite") as registry:
-        yield registry
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path / "fleet") as fleet:
-        yield fleet
-
-
-@pytest.fixture
-async def library(tmp_path: Path, registry: Registry, fleet: Fleet) -> Path:
-    folder = tmp_path / "library"
-    manifest = make_chat_library(folder)
-    registry.libraries.add(fleet.distribution.register(folder), manifest.model_id, str(folder))
-    return folder
-
-
-async def until(deployments: Deployments, state: str) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while deployments.views()[0].state != state:
-            await asyncio.sleep(0.01)
 
 
 async def test_a_deployment_plans_loads_probes_and_answers(fleet: Fleet, registry: Registry, library: Path) -> None:
@@ -153,93 +123,9 @@ async def test_more_context_than_the_model_has_is_refused(fleet: Fleet, registry
         assert "at most 512 tokens" in broken.message
 
 
-async def test_a_pc_that_leaves_ends_its_streams_and_the_model_comes_back_with_it(
-    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
-) -> None:
-    expected_logs(COORDINATOR)
-    async with playing(fleet, "a"), deploying(fleet, registry) as deployments:
-        async with playing(fleet, "b") as leaving:
-            await all_events(deployments, request())
-            leaving.mute = True
-            leaving.stepped.clear()
-            asking = asyncio.create_task(ask(deployments))
-            await leaving.stepped.wait()
-        failed = (await asking)[-1]
-        assert isinstance(failed, Failed)
-        assert failed.code == "stage_lost"
-        assert failed.message.startswith("b left")
-        assert deployments.views()[0].state == "waiting"
-        with pytest.raises(ModelUnavailable, match="b left"):
-            deployments.generator("small")
-        async with playing(fleet, "b"):
-            await until(deployments, "ready")
-            assert isinstance((await ask(deployments))[-1], Finished)
-            assert deployments.views()[0].epoch == 2
-
-
-async def test_a_pc_that_yields_ends_its_streams_and_is_planned_with_again_when_it_rests(
-    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
-) -> None:
-    expected_logs(COORDINATOR)
-    async with playing(fleet, "a"), playing(fleet, "b") as yielding, deploying(fleet, registry) as deployments:
-        await all_events(deployments, request())
-        yielding.mute = True
-        yielding.stepped.clear()
-        asking = asyncio.create_task(ask(deployments))
-        await yielding.stepped.wait()
-        load = yielding.loads[0]
-        await yielding.agent.say(Yield([(load.pipeline, load.epoch)], ["user_input"]))
-        failed = (await asking)[-1]
-        assert isinstance(failed, Failed)
-        assert (failed.code, failed.message) == ("stage_lost", "b went back to its owner (user input).")
-        assert deployments.views()[0].state == "waiting"
-        await asyncio.sleep(0.1)
-        assert len(yielding.loads) == 1, "a PC that is held is not asked"
-        yielding.mute = False
-        await yielding.agent.say(Heartbeat(1 << 30))
-        await until(deployments, "ready")
-        assert isinstance((await ask(deployments))[-1], Finished)
-        assert yielding.loads[-1].epoch == 2
-
-
-async def test_revoking_a_pc_ends_its_streams_at_once_with_the_reason(
-    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
-) -> None:
-    expected_logs(COORDINATOR)
-    async with playing(fleet, "a"), playing(fleet, "b") as revoked, deploying(fleet, registry) as deployments:
-        await all_events(deployments, request())
-        revoked.mute = True
-        revoked.stepped.clear()
-        asking = asyncio.create_task(ask(deployments))
-        await revoked.stepped.wait()
-        device_id = revoked.agent.device_id
-        fleet.set_state(device_id, "banned")
-        fleet.hub.disconnect(device_id, CloseCode.NOT_APPROVED, "revoked", "An administrator removed this PC.")
-        async with asyncio.timeout(PATIENCE_S):
-            failed = (await asking)[-1]
-        assert isinstance(failed, Failed)
-        assert (failed.code, failed.message) == ("stage_lost", "b left: An administrator removed this PC.")
-        assert deployments.views()[0].state == "waiting"
-
-
-async def test_a_stage_that_dies_is_loaded_again(
-    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
-) -> None:
-    expected_logs(COORDINATOR)
-    async with playing(fleet, "a"), playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
-        await all_events(deployments, request())
-        load = b.loads[0]
-        await b.agent.say(StageFailed(load.pipeline, load.epoch, load.stage, "died", "its process was killed."))
-        async with asyncio.timeout(PATIENCE_S):
-            while len(b.loads) < 2 or deployments.views()[0].state != "ready":
-                await asyncio.sleep(0.01)
-        assert b.loads[1].epoch == 2
-
-
 async def test_a_restarted_console_waits_for_its_pcs_and_serves_again(
-    fleet: Fleet, registry: Registry, library: Path, expected_logs: ExpectLogs
+    fleet: Fleet, registry: Registry, library: Path
 ) -> None:
-    expected_logs(COORDINATOR, "b left")  # at the end the PCs go before the console does
     async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
         await all_events(deployments, request(draft="none"))
     async with deploying(fleet, registry) as deployments:
@@ -247,22 +133,11 @@ async def test_a_restarted_console_waits_for_its_pcs_and_serves_again(
             deployments.generator("small")
         assert [model.model_id for model in deployments.served()] == ["small"]
         async with playing(fleet, "a") as a, playing(fleet, "b"):
-            await until(deployments, "ready")
+            await until(lambda: deployments.views()[0].state == "ready")
             assert deployments.views()[0].epoch == 2
             assert a.loads[0].epoch == 2
             assert isinstance((await ask(deployments))[-1], Finished)
             assert deployments.views()[0].speculation == SpeculationStatus(reason="Switched off.")
-
-
-async def test_deploying_again_takes_the_former_one_down(fleet: Fleet, registry: Registry, library: Path) -> None:
-    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
-        await all_events(deployments, request())
-        await all_events(deployments, request(stages=1))
-        assert isinstance((await ask(deployments))[-1], Finished)
-        (view,) = deployments.views()
-        assert (view.epoch, len(view.stages)) == (2, 1)
-        assert a.unloads
-        assert b.unloads
 
 
 async def test_undeploying_ends_the_streams_and_forgets_the_model(

@@ -10,11 +10,11 @@ import msgspec
 from agent.link.messages import LayerRange
 from agent.stage.types import PipelineId
 from console.api.admin import types as wire
+from console.deployments.live import LivePipeline
 from console.errors import DeployError, DeployFailed
 from console.fleet.direct import StageLink
 from console.fleet.events import AgentJoined, AgentLost, AgentYielded, FleetEvent, StageDied
 from console.libraries import LoadedLibrary
-from console.rollout import LivePipeline
 
 FRESH_S = 60.0
 """A probe older than this proves nothing any more."""
@@ -54,17 +54,25 @@ class Entry:
     waiting_since_s: float = 0.0
     failures: int = 0
     lost: asyncio.Event = field(default_factory=asyncio.Event)
+    tending: asyncio.Task[None] | None = None
+    """What prepares standbys."""
+    tend_again_s: float = 0.0
     try_again: asyncio.Event = field(default_factory=asyncio.Event)
 
     def kept_by(self, device_id: str) -> list[LayerRange]:
         """Return the layers this deployment counts on being in a PC's store."""
         if self.state == "failed":
             return []
-        return [
+        wanted = [
             LayerRange(self.digest, stage.first, stage.last)
             for stage in self.plan.stages
             if stage.device_id == device_id
         ]
+        if self.live is not None:
+            held = self.live.held.get(device_id)
+            wanted += [LayerRange(self.digest, held.stage.first, held.stage.last)] if held is not None else []
+            wanted += self.live.warm.get(device_id, [])
+        return list(dict.fromkeys(wanted))
 
     @property
     def model(self) -> str:
@@ -79,23 +87,26 @@ class Entry:
         return [stage.device_id for stage in self.plan.stages]
 
     def loss_by(self, event: FleetEvent) -> str:
-        """Say in a sentence why an event of the fleet ends what is up here; empty: it does not."""
+        """Say in a sentence why an event of the fleet takes a PC from what is up here; empty: it does not."""
         name = "" if isinstance(event, AgentJoined) else self.name_of(event.device_id)
-        here = (self.plan.pipeline, self.epoch)
-        if not name:
+        if not name or self.live is None:
             return ""
         if isinstance(event, AgentLost):
             # Some reasons are sentences already.
             return f"{name} left: {event.reason.rstrip('.')}."
-        if isinstance(event, AgentYielded) and here in event.epochs:
+        if isinstance(event, AgentYielded) and self.plan.pipeline in [pipeline for pipeline, _ in event.epochs]:
             return f"{name} went back to its owner ({', '.join(event.reasons).replace('_', ' ')})."
-        if isinstance(event, StageDied) and here == (event.pipeline, event.epoch):
-            return f"The stage on {name} ended: {event.cause}"
+        if isinstance(event, StageDied):
+            held = self.live.held.get(event.device_id)
+            if held is not None and (self.plan.pipeline, held.epoch) == (event.pipeline, event.epoch):
+                return f"The stage on {name} ended: {event.cause}"
         return ""
 
     def name_of(self, device_id: str) -> str:
-        """Return how people call a PC that serves this model now; empty for any other."""
-        stages = self.live.plan.stages if self.live is not None else []
+        """Return how people call a PC that holds something of this model now; empty for any other."""
+        if self.live is None:
+            return ""
+        stages = [*self.live.plan.stages, *(held.stage for held in self.live.held.values())]
         return next((stage.name for stage in stages if stage.device_id == device_id), "")
 
     def view(self, links: list[StageLink]) -> wire.PipelineView:
@@ -105,7 +116,7 @@ class Entry:
         )
         if self.live is None:
             return view
-        status = self.live.coordinator.status()
+        live, status = self.live, self.live.coordinator.status()
         age_s = status.last_token_age_s if status.last_token_age_s >= 0 else None
         fresh = status.ready and age_s is not None and age_s <= FRESH_S
         return msgspec.structs.replace(
@@ -122,7 +133,16 @@ class Entry:
             queue=status.queue,
             kept=status.kept_streams,
             speculation=status.speculation,
+            standbys=self._standbys(live),
         )
+
+    def _standbys(self, live: LivePipeline) -> list[wire.StandbyView]:
+        hot = [held.stage for held in live.standbys]
+        return [wire.StandbyView(one.device_id, one.name, "hot", one.first, one.last) for one in hot] + [
+            wire.StandbyView(device_id, live.names.get(device_id, device_id), "warm", layers.first, layers.last)
+            for device_id, ranges in live.warm.items()
+            for layers in ranges
+        ]
 
 
 def broken(error: DeployError) -> wire.Broken:

@@ -1,0 +1,85 @@
+"""All deployments: which there are, what the registry keeps of them, and which numbers are taken. Event loop only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from agent.stage.types import Epoch, PipelineId
+from console.api.admin import types as wire
+from console.deployments.entry import Entry, SavedPlan, SavedStage
+from console.deployments.live import LivePipeline
+from console.fleet.hub import Hub
+from console.registry.audit import CONSOLE, Actor
+from console.registry.records import Deployment
+from console.registry.registry import Registry
+
+log = logging.getLogger(__name__)
+
+
+class Book:
+    """`entries` are the deployments by model; `others` hold PCs as well: attempts, and what is being retired."""
+
+    def __init__(self, registry: Registry, hub: Hub) -> None:
+        self._registry = registry
+        self._hub = hub
+        self.entries: dict[str, Entry] = {}
+        self.others: list[Entry] = []
+
+    def all(self) -> list[Entry]:
+        """List everything that may use PCs."""
+        return [*self.entries.values(), *self.others]
+
+    def live_beside(self, entry: Entry) -> list[LivePipeline]:
+        """List what is up of all but one."""
+        return [other.live for other in self.all() if other.live is not None and other is not entry]
+
+    def read(self) -> list[Entry]:
+        """Read what was deployed when the service stopped."""
+        found = []
+        for saved in self._registry.deployments.list():
+            try:
+                request = msgspec.convert(saved.settings, wire.DeployRequest)
+                plan = msgspec.convert(saved.plan, SavedPlan)
+            except msgspec.ValidationError as error:
+                log.warning("The saved deployment %s cannot be read and is left alone: %s", saved.name, error)
+                continue
+            found.append(Entry(request, None, saved.library_digest, plan, saved.epoch, "waiting"))
+        return found
+
+    def save(self, entry: Entry, actor: Actor) -> None:
+        """Keep a deployment for the next start."""
+        settings, plan = msgspec.to_builtins(entry.request), msgspec.to_builtins(entry.plan)
+        self._registry.deployments.save(Deployment(entry.model, entry.digest, settings, plan, entry.epoch), actor)
+
+    def forget(self, entry: Entry, actor: Actor) -> None:
+        """Do not bring a deployment up at the next start."""
+        if any(saved.name == entry.model for saved in self._registry.deployments.list()):
+            self._registry.deployments.remove(entry.model, actor)
+
+    def new_epoch(self, entry: Entry, actor: Actor = CONSOLE) -> Epoch:
+        """Count on. What is served is saved with its number first, so that none is ever used twice."""
+        entry.epoch += 1
+        if self.entries.get(entry.model) is entry:
+            self.save(entry, actor)
+        return Epoch(entry.epoch)
+
+    def settle(self, entry: Entry, live: LivePipeline, actor: Actor) -> None:
+        """Note who serves a deployment from now on."""
+        former = entry.device_ids()
+        stages = [SavedStage(stage.device_id, stage.first, stage.last) for stage in live.plan.stages]
+        entry.plan = msgspec.structs.replace(entry.plan, stages=stages)
+        if self.entries.get(entry.model) is entry:
+            self.save(entry, actor)
+        self.say_what_stays([*former, *entry.device_ids(), *live.warm])
+
+    def say_what_stays(self, device_ids: Sequence[str]) -> None:
+        """Tell PCs which files plans count on, so that nothing of them makes room for others."""
+        for device_id in dict.fromkeys(device_ids):
+            self._hub.keep(device_id, [kept for entry in self.all() for kept in entry.kept_by(device_id)])
+
+    def new_pipeline(self) -> PipelineId:
+        """Return a number that no PC knows."""
+        return PipelineId(1 + max((entry.plan.pipeline for entry in self.all()), default=0))

@@ -1,0 +1,150 @@
+"""The deployed models: which are wanted, which answer, and what becomes of them.
+
+A deployment is `deploying` (a rollout is on its way), `ready` (a token came through), `recovering` (a PC was lost and
+others take over), `waiting` (it is down and tried again when PCs come back, with growing pauses) or `failed` (the
+admin's attempt failed; forgotten with the next one). Everything runs on the service's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from console.api.admin import types as wire
+from console.api.models import ServedModel
+from console.deployments.book import Book
+from console.deployments.entry import Entry, SavedPlan
+from console.deployments.keeper import Keeper
+from console.deployments.replacing import Replacing
+from console.errors import DeployRefused, ModelUnavailable
+from console.facts import FleetFacts
+from console.fleet.events import AgentAvailable, AgentJoined, FleetEvent
+from console.fleet.hub import Hub
+from console.libraries import LibraryShelf
+from console.pipeline.types import Generator
+from console.registry.audit import Actor
+from console.registry.registry import Registry
+
+log = logging.getLogger(__name__)
+
+
+class Deployments:
+    """Deploys, keeps up and takes down models. Implements `ModelDirectory`."""
+
+    def __init__(self, registry: Registry, hub: Hub, shelf: LibraryShelf) -> None:
+        self._hub = hub
+        self._shelf = shelf
+        self._facts = FleetFacts(registry, hub)
+        self._book = Book(registry, hub)
+        self._keeper = Keeper(hub, shelf, self._facts, self._book)
+        self._replacing = Replacing(shelf, self._facts, self._book, self._keeper)
+
+    def restore(self) -> None:
+        """Take up what was deployed when the service stopped; each model waits for its PCs."""
+        for entry in self._book.read():
+            entry.message = "The console was started again; waiting for the PCs to connect."
+            self._book.entries[entry.model] = entry
+            self._keeper.keep(entry)
+
+    async def close(self) -> None:
+        """End all streams and free the PCs; the deployments stay wanted for the next start."""
+        await self._replacing.close()
+        for entry in self._book.all():
+            await self._keeper.stop(entry)
+            entry.state, entry.message = "waiting", "The console is stopping."
+            await self._keeper.take_down(entry)
+
+    # What the API asks
+
+    def served(self) -> list[ServedModel]:
+        """List the models that answer or will answer again by themselves."""
+        return [
+            ServedModel(entry.model, entry.plan.created_s, entry.request.context)
+            for entry in self._book.entries.values()
+            if entry.state in {"ready", "recovering", "waiting"}
+        ]
+
+    def generator(self, model_id: str) -> Generator:
+        """Return what answers for a model. Raises KeyError or ModelUnavailable."""
+        entry = self._book.entries[model_id]
+        if entry.live is None:
+            raise ModelUnavailable(
+                f"The model {model_id!r} cannot answer now ({entry.state}): {entry.message or 'it is being deployed.'}"
+            )
+        return entry.live.coordinator
+
+    def views(self) -> list[wire.PipelineView]:
+        """Describe every deployment."""
+        return [
+            self._replacing.shown(entry, entry.view(self._hub.stage_links(entry.plan.pipeline)))
+            for entry in self._book.entries.values()
+        ]
+
+    async def probe(self, max_age_s: float, wait_s: float) -> list[wire.PipelineView]:
+        """Describe every deployment after making sure that each probe is at most `max_age_s` old."""
+        up = [entry.live for entry in self._book.entries.values() if entry.live is not None]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await asyncio.gather(*(live.coordinator.ready(max_age_s) for live in up))
+        return self.views()
+
+    # What the admin asks
+
+    def deploy(self, request: wire.DeployRequest, actor: Actor) -> AsyncIterator[wire.DeployEvent]:
+        """Start a rollout and return its events; the last one is Ready or Broken. Not reading them stops nothing.
+
+        Raises DeployRefused. What is served of the same model is served on until the new one is ready.
+        """
+        library = self._shelf.of_model(request.model)
+        self._replacing.check(request.model)
+        request = msgspec.structs.replace(request, devices=self._facts.resolve(request.devices))
+        former = self._book.entries.get(request.model)
+        plan = SavedPlan(self._book.new_pipeline(), int(time.time()))
+        epoch = former.epoch if former is not None else 0
+        entry = Entry(request, library, library.digest, plan, epoch, "deploying", "Being deployed.")
+        events: asyncio.Queue[wire.DeployEvent] = asyncio.Queue()
+        entry.listeners.append(events)
+        self._replacing.begin(entry, former, actor)
+        return _events(events)
+
+    async def undeploy(self, model_id: str, actor: Actor) -> None:
+        """Take a model down for good. Raises DeployRefused when it is not deployed."""
+        attempt = await self._replacing.cancel(model_id)
+        entry = self._book.entries.pop(model_id, None)
+        if entry is None and attempt is None:
+            raise DeployRefused(f"{model_id!r} is not deployed; see: fallow-console status")
+        if entry is not None:
+            kept_by = [*entry.device_ids(), *(entry.live.held if entry.live is not None else ())]
+            await self._keeper.stop(entry)
+            await self._keeper.take_down(entry)
+            self._book.forget(entry, actor)
+            self._book.say_what_stays(kept_by)
+
+    # What the fleet says
+
+    def on_fleet_event(self, event: FleetEvent) -> None:
+        """Hear about PCs that come and go. Never blocks."""
+        if isinstance(event, AgentJoined):
+            self._book.say_what_stays([event.agent.device_id])
+        if isinstance(event, AgentJoined | AgentAvailable):
+            for entry in self._book.all():
+                entry.try_again.set()
+                entry.tend_again_s = 0.0
+            return
+        for entry in self._book.all():
+            reason = entry.loss_by(event)
+            if reason:
+                self._keeper.lose(entry, reason, event.device_id)
+
+
+async def _events(queue: asyncio.Queue[wire.DeployEvent]) -> AsyncIterator[wire.DeployEvent]:
+    while True:
+        event = await queue.get()
+        yield event
+        if isinstance(event, wire.Ready | wire.Broken):
+            return

@@ -1,0 +1,254 @@
+"""Keeps deployments up: watches them, lets others take over what is lost, and brings back what went down.
+
+Everything runs on the service's event loop, one task for each deployment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+
+from agent.stage.types import Epoch
+from console.deployments.book import Book
+from console.deployments.entry import Entry
+from console.deployments.live import LivePipeline, take_down, withdraw
+from console.deployments.rollout import Rollout
+from console.deployments.standbys import Standbys
+from console.deployments.takeover import Takeover
+from console.drafting import draft_library
+from console.errors import DeployError, DeployFailed
+from console.facts import FleetFacts
+from console.fleet.hub import Hub
+from console.libraries import LibraryShelf, LoadedLibrary
+from console.registry.audit import CONSOLE, Actor
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+PROBE_EVERY_S = 15.0
+"""An idle model proves itself this often; one that answers people needs no probe."""
+SAME_PCS_FIRST_S = 20.0
+"""After a restart the former PCs get this long to come back before others are taken."""
+MAX_PAUSE_S = 60.0
+TAKEOVER_PAUSE_S = 0.5
+PROVEN_LOOK_S = 0.05
+AVOID_S = 30.0
+"""How long a PC that failed a takeover is the last choice for the next."""
+
+
+class Keeper:
+    """One for all deployments of a console."""
+
+    def __init__(self, hub: Hub, shelf: LibraryShelf, facts: FleetFacts, book: Book) -> None:
+        self._hub = hub
+        self._shelf = shelf
+        self._facts = facts
+        self._book = book
+        self._standbys = Standbys(hub, facts, book)
+
+    def keep(self, entry: Entry) -> None:
+        """Keep a deployment up from now on."""
+        entry.keeper = asyncio.create_task(self._keep_up(entry), name=f"keep {entry.model}")
+
+    async def stop(self, entry: Entry) -> None:
+        """Let everything that works on a deployment end; what is up stays up."""
+        tasks = [task for task in (entry.keeper, entry.tending) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        entry.keeper = entry.tending = None
+
+    async def take_down(self, entry: Entry) -> None:
+        """End the streams and free the PCs."""
+        if entry.live is not None:
+            live, entry.live = entry.live, None
+            self._facts.measured(live, entry.request)
+            await take_down(self._hub, live)
+        elif entry.plan.stages:
+            await withdraw(self._hub, entry.plan.pipeline, entry.device_ids())
+
+    async def roll_out(self, entry: Entry, agents: Sequence[str], actor: Actor) -> None:
+        """Try once to bring a deployment up on these PCs. Raises DeployError; nothing is left of it then."""
+        library = self._library(entry)
+        epoch = self._book.new_epoch(entry, actor)
+        rollout = Rollout(
+            self._hub,
+            library,
+            entry.request,
+            pipeline=entry.plan.pipeline,
+            epoch=epoch,
+            report=entry.tell,
+            draft=draft_library(self._shelf, entry.request),
+        )
+        live = await rollout.run(self._facts.collect(entry.request, agents, self._book.live_beside(entry)))
+        for device_id in set(entry.device_ids()) - set(live.device_ids):
+            await self._hub.unload(device_id, entry.plan.pipeline)
+        entry.live, entry.state, entry.message, entry.failures = live, "ready", "", 0
+        entry.lost.clear()
+        live.coordinator.on_lost = lambda reason: self.lose(entry, reason)
+        self._book.settle(entry, live, actor)
+        log.info("%s is ready, stages: %d, epoch: %d.", entry.model, len(live.plan.stages), entry.epoch)
+
+    def lose(self, entry: Entry, reason: str, device_id: str = "") -> None:
+        """What a PC held is gone; without `device_id` nobody knows of which. Never blocks."""
+        live = entry.live
+        if live is None:
+            return
+        live.lost.add(device_id)
+        live.held.pop(device_id, None)
+        live.warm.pop(device_id, None)
+        if device_id and device_id not in live.device_ids:
+            return
+        live.coordinator.suspend(reason)
+        if entry.state == "ready":
+            log.info("%s is interrupted: %s", entry.model, reason)
+            entry.state = "recovering"
+        entry.message = reason
+        entry.lost.set()
+        entry.try_again.set()
+
+    async def _keep_up(self, entry: Entry) -> None:
+        """Watch a model while it is up and bring it back while it is not, until cancelled."""
+        while True:
+            try:
+                if entry.live is not None:
+                    await self._watch(entry, entry.live)
+                    if await self._recover(entry, entry.live):
+                        continue
+                    await self.take_down(entry)
+                entry.waiting_since_s = time.monotonic()
+                while entry.live is None:
+                    await self._try_again(entry)
+            except Exception:  # the edge of a task nobody awaits: a model must not stay down because of one surprise
+                log.exception("Keeping %s up failed unexpectedly; it goes on.", entry.model)
+                if entry.live is not None:
+                    entry.live.coordinator.stage_lost("The console failed unexpectedly; its log says why.")
+                    entry.state = "waiting"
+                    await self.take_down(entry)
+                await asyncio.sleep(MAX_PAUSE_S)
+
+    async def _watch(self, entry: Entry, live: LivePipeline) -> None:
+        """Return when the pipeline cannot answer any more."""
+        checked_s = time.monotonic()
+        while not entry.lost.is_set():
+            self._standbys.tend(entry)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await entry.lost.wait()
+            if time.monotonic() - checked_s >= PROBE_EVERY_S and not entry.lost.is_set():
+                checked_s = time.monotonic()
+                self._facts.measured(live, entry.request)
+                readiness = await live.coordinator.ready(PROBE_EVERY_S)
+                if not readiness.ready and not entry.lost.is_set():
+                    self.lose(entry, f"A probe token did not come through: {readiness.reason}")
+
+    async def _recover(self, entry: Entry, live: LivePipeline) -> bool:
+        """Let others take over what was lost; False when nobody did in time, and the answers have ended."""
+        await self._end_tending(entry)
+        reason = entry.message
+        try:
+            async with asyncio.timeout(entry.request.recover_s):
+                await self._take_over(entry, live)
+            return True
+        except TimeoutError:
+            more = "" if entry.message == reason else f" {entry.message}"
+            waited = f"Nobody took over within {entry.request.recover_s:g} s."
+            entry.state, entry.message = "waiting", f"{reason} {waited}{more}"
+            live.coordinator.stage_lost(entry.message)
+            return False
+
+    async def _take_over(self, entry: Entry, live: LivePipeline) -> None:
+        avoid: dict[str, float] = {}
+        began_s = time.monotonic()
+        while True:
+            entry.lost.clear()
+            entry.try_again.clear()
+            try:
+                now_s = time.monotonic()
+                await self._take_over_once(entry, live, [who for who, until_s in avoid.items() if until_s > now_s])
+                if await self._proves(entry, live):
+                    log.info("%s goes on after %.2f s, epoch: %d.", entry.model, time.monotonic() - began_s, live.epoch)
+                    return
+            except DeployError as error:
+                log.info("%s does not go on yet: %s", entry.model, error)
+                entry.message = str(error)
+                if isinstance(error, DeployFailed) and error.device_id:
+                    avoid[error.device_id] = time.monotonic() + AVOID_S
+            if not entry.try_again.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TAKEOVER_PAUSE_S):
+                        await entry.try_again.wait()
+
+    async def _take_over_once(self, entry: Entry, live: LivePipeline, avoid: Sequence[str]) -> None:
+        def new_epoch() -> Epoch:
+            return self._book.new_epoch(entry)
+
+        available = self._facts.available(entry.request)
+        agents = self._facts.collect(entry.request, available, self._book.live_beside(entry))
+        takeover = Takeover(self._hub, self._library(entry), entry.request, live, new_epoch)
+        await takeover.run(agents, avoid)
+        self._book.settle(entry, live, CONSOLE)
+
+    async def _proves(self, entry: Entry, live: LivePipeline) -> bool:
+        """Wait until a token came through all stages; False when it does not, or another PC is lost first."""
+        probe = asyncio.create_task(live.coordinator.ready(PROBE_EVERY_S))
+        lost = asyncio.create_task(entry.lost.wait())
+        try:
+            # Answers that go on prove it, too, and a probe may have to wait behind them.
+            while not (probe.done() or lost.done() or live.coordinator.is_proven):
+                await asyncio.wait({probe, lost}, timeout=PROVEN_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (probe, lost):
+                task.cancel()
+            await asyncio.gather(probe, lost, return_exceptions=True)
+        if entry.lost.is_set():
+            return False
+        if live.coordinator.is_proven:
+            entry.state, entry.message = "ready", ""
+            return True
+        # What the stages hold is of no use: they are loaded anew.
+        live.held.clear()
+        live.coordinator.suspend("A probe token did not come through.")
+        return False
+
+    async def _try_again(self, entry: Entry) -> None:
+        """Wait for PCs, then try once; a failed try makes the next pause longer."""
+        pause_s = min(MAX_PAUSE_S, 2.0**entry.failures)
+        agents = self._candidates(entry)
+        if agents:
+            entry.message = f"Being loaded again on {len(agents)} PCs or fewer."
+            try:
+                await self.roll_out(entry, agents, CONSOLE)
+                return
+            except DeployError as error:
+                entry.failures += 1
+                entry.message = f"Not up again yet: {error}"
+                log.info("%s is not up again yet: %s", entry.model, error)
+            await asyncio.sleep(pause_s)
+        entry.try_again.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s if agents else SAME_PCS_FIRST_S):
+                await entry.try_again.wait()
+
+    def _candidates(self, entry: Entry) -> list[str]:
+        """Choose the former PCs once all are there, else, after a while, whoever is."""
+        available = self._facts.available(entry.request)
+        former = entry.device_ids()
+        if former and set(former) <= set(available):
+            return former
+        patient = time.monotonic() - entry.waiting_since_s < SAME_PCS_FIRST_S
+        return [] if former and patient else available
+
+    def _library(self, entry: Entry) -> LoadedLibrary:
+        if entry.library is None:
+            entry.library = self._shelf.by_digest(entry.digest)
+        return entry.library
+
+    async def _end_tending(self, entry: Entry) -> None:
+        tending, entry.tending = entry.tending, None
+        if tending is not None:
+            tending.cancel()
+            await asyncio.gather(tending, return_exceptions=True)

@@ -1,0 +1,187 @@
+"""What an admin deploys takes the place of what is served: beside it where the memory allows, else after it made room.
+
+Until the new one is ready the old one answers. If the new one fails the old one stays, or comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from console.api.admin import types as wire
+from console.deployments.book import Book
+from console.deployments.entry import Entry, broken
+from console.deployments.keeper import Keeper
+from console.deployments.rollout import make_plan
+from console.drafting import check_draft
+from console.errors import DeployError, DeployFailed, DeployRefused
+from console.facts import FleetFacts
+from console.libraries import LibraryShelf
+from console.registry.audit import Actor
+
+log = logging.getLogger(__name__)
+
+FINISH_S = 120.0
+"""How long answers of a replaced deployment may take to end."""
+FINISH_LOOK_S = 0.25
+
+
+class Replacing:
+    """The attempts under way, at most one for a model."""
+
+    def __init__(self, shelf: LibraryShelf, facts: FleetFacts, book: Book, keeper: Keeper) -> None:
+        self._shelf = shelf
+        self._facts = facts
+        self._book = book
+        self._keeper = keeper
+        self._attempts: dict[str, Entry] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    def check(self, model_id: str) -> None:
+        """Raise DeployRefused while the model is being deployed."""
+        if model_id in self._attempts:
+            raise DeployRefused(f"{model_id} is being deployed already; see: fallow-console status")
+
+    def begin(self, entry: Entry, former: Entry | None, actor: Actor) -> None:
+        """Start an attempt; `entry` takes the place of `former` when it is ready."""
+        self._attempts[entry.model] = entry
+        if former is None:
+            self._book.entries[entry.model] = entry
+        else:
+            self._book.others.append(entry)
+        entry.job = asyncio.create_task(self._run(entry, former, actor), name=f"deploy {entry.model}")
+
+    async def cancel(self, model_id: str) -> Entry | None:
+        """End an attempt, if there is one; what was served before is not touched."""
+        entry = self._attempts.get(model_id)
+        if entry is None or entry.job is None:
+            return None
+        entry.job.cancel()
+        await asyncio.gather(entry.job, return_exceptions=True)
+        self._end(entry, wire.Broken("undeployed", f"{model_id} was taken down during its deployment."))
+        return entry
+
+    async def close(self) -> None:
+        """End every attempt, and what waits for its last answers."""
+        for model_id in list(self._attempts):
+            entry = self._attempts[model_id]
+            if entry.job is not None:
+                entry.job.cancel()
+                await asyncio.gather(entry.job, return_exceptions=True)
+            stopped = "The console was stopped during the deployment; start it again."
+            self._end(entry, wire.Broken("stopping", stopped))
+        for task in list(self._retiring):
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
+
+    def shown(self, entry: Entry, view: wire.PipelineView) -> wire.PipelineView:
+        """Add to a view that something else is to take its place."""
+        attempt = self._attempts.get(entry.model)
+        if attempt is None or attempt is entry:
+            return view
+        message = f"{view.message} Another deployment is on its way; until it is ready this one answers.".strip()
+        return msgspec.structs.replace(view, message=message)
+
+    async def _run(self, entry: Entry, former: Entry | None, actor: Actor) -> None:
+        last: wire.DeployEvent
+        try:
+            await check_draft(self._shelf, entry.request)
+            await self._try(entry, former, actor)
+        except DeployError as error:
+            last = broken(error)
+            await self._fail(entry, former, str(error), actor)
+        except Exception:  # the edge of a task nobody awaits: the admin gets an end, the log the cause
+            log.exception("The deployment of %s failed unexpectedly.", entry.model)
+            last = wire.Broken("internal_error", "The console failed while deploying; its log says why.")
+            await self._fail(entry, former, last.message, actor)
+        else:
+            await self._succeed(entry, former, actor)
+            last = wire.Ready(entry.model, entry.live.probe_ms if entry.live else 0.0)
+        self._end(entry, last)
+
+    async def _try(self, entry: Entry, former: Entry | None, actor: Actor) -> None:
+        """Bring it up beside what is served; if only the memory is missing, in its place."""
+        try:
+            await self._keeper.roll_out(entry, self._facts.available(entry.request), actor)
+            return
+        except DeployError as error:
+            if former is None or former.live is None or not await self._would_fit(entry, former, error):
+                raise
+            why = str(error)
+        entry.tell(wire.Note(f"It does not fit beside what is served, which makes room first: {why}"))
+        log.info("%s makes room for its next deployment: %s", entry.model, why)
+        await self._keeper.stop(former)
+        former.state, former.message = "waiting", "It makes room for another deployment of the model."
+        await self._keeper.take_down(former)
+        await self._keeper.roll_out(entry, self._facts.available(entry.request), actor)
+
+    async def _would_fit(self, entry: Entry, former: Entry, error: DeployError) -> bool:
+        """Whether an attempt failed only for what the former deployment holds."""
+        if isinstance(error, DeployFailed):
+            return error.code == "memory"
+        others = [live for live in self._book.live_beside(entry) if live is not former.live]
+        facts = self._facts.collect(entry.request, self._facts.available(entry.request), others)
+        try:
+            if entry.library is not None:
+                await make_plan(entry.library, entry.request, facts)
+        except DeployRefused:
+            return False
+        return True
+
+    async def _succeed(self, entry: Entry, former: Entry | None, actor: Actor) -> None:
+        if former is not None:
+            self._book.others.remove(entry)
+            self._book.entries[entry.model] = entry
+            self._book.save(entry, actor)
+            await self._retire(former)
+        self._keeper.keep(entry)
+
+    async def _fail(self, entry: Entry, former: Entry | None, message: str, actor: Actor) -> None:
+        entry.state, entry.message = "failed", message
+        if former is None:
+            self._book.forget(entry, actor)
+            return
+        self._book.others.remove(entry)
+        if former.keeper is None and former.state != "failed":
+            former.message = f"Another deployment failed, so this one comes back: {message}"
+            self._keeper.keep(former)
+        elif former.state == "failed":
+            self._book.entries[entry.model] = entry
+
+    async def _retire(self, former: Entry) -> None:
+        """Take down what was replaced, once its answers have ended; nobody new comes to it."""
+        await self._keeper.stop(former)
+        if former.live is None or not _busy(former):
+            await self._keeper.take_down(former)
+            return
+        self._book.others.append(former)
+        task = asyncio.create_task(self._finish(former), name=f"retire {former.model}")
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    async def _finish(self, former: Entry) -> None:
+        try:
+            for _ in range(int(FINISH_S / FINISH_LOOK_S)):
+                if not _busy(former) or former.lost.is_set():
+                    break
+                await asyncio.sleep(FINISH_LOOK_S)
+        finally:
+            self._book.others.remove(former)
+            await self._keeper.take_down(former)
+
+    def _end(self, entry: Entry, last: wire.DeployEvent) -> None:
+        self._attempts.pop(entry.model, None)
+        if entry in self._book.others:
+            self._book.others.remove(entry)
+        entry.job = None
+        entry.tell(last)
+        entry.listeners.clear()
+
+
+def _busy(entry: Entry) -> bool:
+    if entry.live is None:
+        return False
+    status = entry.live.coordinator.status()
+    return bool(status.streams_running or status.streams_waiting)

@@ -1,0 +1,146 @@
+"""Keeps PCs in reserve for what is served: hot ones have a stage loaded, warm ones its units on their disk.
+
+One task for each deployment, whenever something is missing. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from agent.link.messages import LayerRange
+from console.deployments.book import Book
+from console.deployments.entry import Entry
+from console.deployments.live import LivePipeline
+from console.deployments.loading import StageLoads
+from console.facts import FleetFacts
+from console.fleet.errors import DeliveryFailed, StageLoadFailed
+from console.fleet.hub import Hub
+from console.planner.types import AgentFacts, PlannedStage
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 5.0
+"""How soon it is tried again when there was nobody, or somebody could not."""
+
+
+class Standbys:
+    """One for all deployments of a console."""
+
+    def __init__(self, hub: Hub, facts: FleetFacts, book: Book) -> None:
+        self._hub = hub
+        self._facts = facts
+        self._book = book
+
+    def tend(self, entry: Entry) -> None:
+        """Begin to prepare what is missing, if something is and nobody is at it. Never blocks."""
+        live = entry.live
+        if live is None or entry.state != "ready" or time.monotonic() < entry.tend_again_s:
+            return
+        if (entry.tending is None or entry.tending.done()) and not _complete(entry, live):
+            entry.tend_again_s = time.monotonic() + AGAIN_S
+            entry.tending = asyncio.create_task(self._prepare(entry, live), name=f"standbys of {entry.model}")
+
+    async def _prepare(self, entry: Entry, live: LivePipeline) -> None:
+        try:
+            await self._trim(entry, live)
+            if entry.request.standby == "hot":
+                await self._load(entry, live)
+            await self._deliver(entry, live)
+        except (StageLoadFailed, DeliveryFailed) as error:
+            log.info("A standby of %s is not ready: %s", entry.model, error)
+        except Exception:  # the edge of a task nobody awaits: what is served goes on without
+            log.exception("Preparing standbys of %s failed unexpectedly.", entry.model)
+
+    async def _trim(self, entry: Entry, live: LivePipeline) -> None:
+        """Let go of what is in reserve for no stage of the plan, or too much."""
+        wanted = entry.request.standbys if entry.request.standby == "hot" else 0
+        ranges = {(stage.first, stage.last) for stage in live.plan.stages}
+        fitting = [held for held in live.standbys if (held.stage.first, held.stage.last) in ranges][:wanted]
+        for held in live.standbys:
+            if held not in fitting:
+                device_id = held.stage.device_id
+                del live.held[device_id]
+                self._hub.drop_standby(live.pipeline, device_id)
+                await self._hub.unload(device_id, live.pipeline)
+
+    async def _load(self, entry: Entry, live: LivePipeline) -> None:
+        """Load stages in reserve, where fewest PCs could take over first."""
+        loads = StageLoads(self._hub, entry.request, live.pipeline, entry.digest)
+        while len(live.standbys) < entry.request.standbys:
+            index, stage = _least_covered(live)
+            able = [agent for agent in self._spares(entry, live) if agent.memory_budget_bytes >= stage.memory_bytes]
+            if not able:
+                return
+            agent = able[0]
+            moved = msgspec.structs.replace(
+                stage, device_id=agent.device_id, name=agent.name, device=agent.device, engine=agent.engine
+            )
+            self._hub.set_standby(live.pipeline, agent.device_id, live.epoch, index)
+            try:
+                held = await loads.one(moved, index, live.epoch)
+            except BaseException:
+                self._hub.drop_standby(live.pipeline, agent.device_id)
+                raise
+            live.held[agent.device_id] = held
+            self._book.say_what_stays([agent.device_id])
+            log.info("%s has %s in reserve for layers %d to %d.", entry.model, agent.name, stage.first, stage.last - 1)
+
+    async def _deliver(self, entry: Entry, live: LivePipeline) -> None:
+        """Bring units to the PCs in reserve: all ranges that no stage in reserve covers and that fit into memory."""
+        loaded = {(held.stage.first, held.stage.last) for held in live.standbys}
+        ranges = [stage for stage in live.plan.stages if (stage.first, stage.last) not in loaded]
+        hot = {held.stage.device_id for held in live.standbys}
+        chosen = [agent for agent in self._agents(entry) if agent.device_id in hot]
+        if entry.request.standby == "warm":
+            chosen = self._spares(entry, live)[: entry.request.standbys]
+        for agent in chosen:
+            fitting = [stage for stage in ranges if agent.memory_budget_bytes >= stage.memory_bytes]
+            wanted = [LayerRange(entry.digest, stage.first, stage.last) for stage in fitting]
+            if live.warm.get(agent.device_id, []) == wanted:
+                continue
+            for layers in wanted:
+                await self._hub.deliver(agent.device_id, layers)
+            live.names[agent.device_id] = agent.name
+            live.warm[agent.device_id] = wanted
+            self._book.say_what_stays([agent.device_id])
+        for device_id in set(live.warm) - {agent.device_id for agent in chosen}:
+            del live.warm[device_id]
+            self._book.say_what_stays([device_id])
+
+    def _agents(self, entry: Entry) -> list[AgentFacts]:
+        available = self._facts.available(entry.request)
+        return self._facts.collect(entry.request, available, self._book.live_beside(entry))
+
+    def _spares(self, entry: Entry, live: LivePipeline) -> list[AgentFacts]:
+        """List the PCs that do nothing for this model: those with its units first, then the fastest."""
+
+        def order(agent: AgentFacts) -> tuple[bool, float, str]:
+            speed = agent.ms_per_mb if agent.ms_per_mb is not None else float("inf")
+            return agent.device_id not in live.warm, speed, agent.device_id
+
+        busy = {*live.device_ids, *live.held}
+        return sorted((agent for agent in self._agents(entry) if agent.device_id not in busy), key=order)
+
+
+def _least_covered(live: LivePipeline) -> tuple[int, PlannedStage]:
+    covers = Counter((held.stage.first, held.stage.last) for held in live.standbys)
+    stages: Sequence[PlannedStage] = live.plan.stages
+    # The tail first among equals: it has the head besides its layers, so it takes longest to load.
+    return min(enumerate(stages), key=lambda one: (covers[(one[1].first, one[1].last)], -one[0]))
+
+
+def _complete(entry: Entry, live: LivePipeline) -> bool:
+    """Whether nothing is missing and nothing too much."""
+    wanted, kind = entry.request.standbys, entry.request.standby
+    if kind == "warm":
+        return not live.standbys and len(live.warm) == wanted
+    ranges = {(stage.first, stage.last) for stage in live.plan.stages}
+    held = {(one.stage.first, one.stage.last) for one in live.standbys}
+    covered = held == ranges or bool(live.warm) or not wanted
+    return len(live.standbys) == wanted and held <= ranges and covered

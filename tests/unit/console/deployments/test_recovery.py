@@ -1,0 +1,287 @@
+"""What becomes of answers and deployments when PCs leave, over a real hub with PCs that play their stages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.link.closing import CloseCode
+from agent.link.messages import Heartbeat, LayerRange, StageFailed, Yield
+from console.deployments.deployments import Deployments
+from console.errors import ModelUnavailable
+from console.fleet.hub import Hub
+from console.pipeline.types import Event, Failed, Finished, Recovering, Text
+from console.registry.audit import CONSOLE
+from console.registry.registry import Registry
+from tests.conftest import ExpectLogs
+from tests.support.deployments import all_events, ask, deploying, request, until
+from tests.support.fleet import Fleet
+from tests.support.played import PlayedPC, playing
+
+LOGGER = "console.pipeline"
+
+PCs = dict[str, PlayedPC]
+Lose = Callable[[Fleet, PlayedPC], Awaitable[None]]
+
+
+async def leave(fleet: Fleet, pc: PlayedPC) -> None:
+    await pc.agent.close()
+
+
+async def give_back(fleet: Fleet, pc: PlayedPC) -> None:
+    load = pc.loads[-1]
+    await pc.agent.say(Yield([(load.pipeline, load.epoch)], ["user_input"]))
+
+
+async def be_revoked(fleet: Fleet, pc: PlayedPC) -> None:
+    fleet.set_state(pc.agent.device_id, "banned")
+    sentence = "An administrator removed this PC."
+    fleet.hub.disconnect(pc.agent.device_id, CloseCode.NOT_APPROVED, "revoked", sentence)
+
+
+async def lose_the_stage(fleet: Fleet, pc: PlayedPC) -> None:
+    load = pc.loads[-1]
+    pc.mute = pc.answers_left >= 0
+    await pc.agent.say(StageFailed(load.pipeline, load.epoch, load.stage, "died", "its process was killed."))
+
+
+LOSSES: dict[Lose, str] = {
+    leave: "{} left: its data link dropped",
+    give_back: "{} went back to its owner (user input).",
+    be_revoked: "{} left: An administrator removed this PC.",
+    lose_the_stage: "The stage on {} ended: its process was killed.",
+}
+
+
+class Served:
+    """A model that is served in two stages: by whom, and who is left."""
+
+    def __init__(self, pcs: PCs, deployments: Deployments) -> None:
+        names = [stage.device_name for stage in deployments.views()[0].stages]
+        self.head, self.tail = [pcs[name] for name in names]
+        self.spares = [pc for name, pc in pcs.items() if name not in names]
+        self.names = {pc.agent.device_id: name for name, pc in pcs.items()}
+
+    def name_of(self, pc: PlayedPC) -> str:
+        return self.names[pc.agent.device_id]
+
+
+@contextlib.asynccontextmanager
+async def playing_all(fleet: Fleet, *names: str) -> AsyncIterator[PCs]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield {name: await stack.enter_async_context(playing(fleet, name)) for name in names}
+
+
+async def served_by(deployments: Deployments, pcs: PCs, **fields: Any) -> Served:
+    await all_events(deployments, request(**fields))
+    assert state_of(deployments) == "ready", deployments.views()[0].message
+    return Served(pcs, deployments)
+
+
+async def asked_and_stuck(deployments: Deployments, pc: PlayedPC, *, after: int = 0) -> asyncio.Task[list[Event]]:
+    """Ask, and return while a step is at that PC that it will not answer, `after` it answered so many."""
+    pc.answers_left = after
+    pc.muted.clear()
+    asking = asyncio.create_task(ask(deployments))
+    await pc.muted.wait()
+    return asking
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+def notes_of(events: list[Event]) -> list[str]:
+    return [event.reason for event in events if isinstance(event, Recovering)]
+
+
+def state_of(deployments: Deployments) -> str:
+    return deployments.views()[0].state
+
+
+@pytest.mark.parametrize("lose", list(LOSSES), ids=lambda lose: lose.__name__)
+@pytest.mark.parametrize("after", [0, 3])
+async def test_another_pc_takes_over_and_the_answer_goes_on(
+    fleet: Fleet, registry: Registry, library: Path, lose: Lose, after: int
+) -> None:
+    async with playing_all(fleet, "a", "b", "c") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs)
+        asking = await asked_and_stuck(deployments, served.tail, after=after)
+        await lose(fleet, served.tail)
+        events = await asking
+        assert text_of(events) == "Paris."
+        assert isinstance(events[-1], Finished)
+        (note,) = notes_of(events)
+        assert note.startswith(LOSSES[lose].format(served.name_of(served.tail)))
+        await until(lambda: state_of(deployments) == "ready")
+        view = deployments.views()[0]
+        assert (view.epoch, view.probe.ok, view.message) == (2, True, "")
+        (spare,) = served.spares
+        assert [stage.device_name for stage in view.stages] == [served.name_of(served.head), served.name_of(spare)]
+        assert (len(served.head.loads), len(served.head.advances)) == (1, 1), "what is there is not loaded again"
+        assert [saved.epoch for saved in registry.deployments.list()] == [2]
+        assert text_of(await ask(deployments)) == "Paris."
+
+
+async def test_an_agent_that_cannot_go_on_in_another_epoch_loads_anew(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        old = {"hello": {"advances": False}}
+        pcs = {name: await stack.enter_async_context(playing(fleet, name, **old)) for name in ("a", "b", "c")}
+        deployments = await stack.enter_async_context(deploying(fleet, registry))
+        served = await served_by(deployments, pcs)
+        asking = await asked_and_stuck(deployments, served.tail)
+        await leave(fleet, served.tail)
+        assert text_of(await asking) == "Paris."
+        assert (len(served.head.loads), served.head.advances) == (2, [])
+
+
+async def test_without_another_pc_the_ranges_are_planned_anew(fleet: Fleet, registry: Registry, library: Path) -> None:
+    async with playing_all(fleet, "a", "b") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs)
+        asking = await asked_and_stuck(deployments, served.tail, after=2)
+        await leave(fleet, served.tail)
+        assert text_of(await asking) == "Paris."
+        await until(lambda: state_of(deployments) == "ready")
+        assert [(load.first, load.last) for load in served.head.loads][-1] == (0, 4)
+
+
+@pytest.mark.parametrize("back", [True, False])
+async def test_answers_wait_for_whoever_comes_and_end_when_nobody_does(
+    fleet: Fleet, registry: Registry, library: Path, back: bool, expected_logs: ExpectLogs
+) -> None:
+    if not back:
+        expected_logs(LOGGER, "Nobody took over")
+    async with playing_all(fleet, "a", "b") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs, recover_s=20 if back else 0.3)
+        asking = await asked_and_stuck(deployments, served.tail, after=2)
+        await give_back(fleet, served.head)
+        await give_back(fleet, served.tail)
+        if not back:
+            failed = (await asking)[-1]
+            assert isinstance(failed, Failed)
+            assert (failed.code, failed.retryable) == ("stage_lost", True)
+            await until(lambda: state_of(deployments) == "waiting")
+            with pytest.raises(ModelUnavailable, match="went back to its owner"):
+                deployments.generator("small")
+        else:
+            await until(lambda: state_of(deployments) == "recovering")
+            assert not deployments.views()[0].probe.ok
+            queued = asyncio.create_task(ask(deployments))
+        for pc in (served.head, served.tail):
+            pc.mute, pc.answers_left = False, -1
+            await pc.agent.say(Heartbeat(1 << 30))
+        if back:
+            assert text_of(await asking) == text_of(await queued) == "Paris."
+        await until(lambda: state_of(deployments) == "ready")
+        assert text_of(await ask(deployments)) == "Paris."
+
+
+async def test_who_cannot_take_over_is_passed_by(fleet: Fleet, registry: Registry, library: Path) -> None:
+    async with playing_all(fleet, "a", "b", "c", "d") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs)
+        first, second = sorted(served.spares, key=lambda pc: pc.agent.device_id)
+        first.fails = "memory"
+        asking = await asked_and_stuck(deployments, served.tail, after=1)
+        await leave(fleet, served.tail)
+        assert text_of(await asking) == "Paris."
+        assert (len(first.loads), len(second.loads)) == (1, 1)
+
+
+async def test_who_leaves_while_it_takes_over_is_replaced_as_well(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing_all(fleet, "a", "b", "c", "d") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs)
+        first, second = sorted(served.spares, key=lambda pc: pc.agent.device_id)
+        first.holding = asyncio.Event()
+        asking = await asked_and_stuck(deployments, served.tail, after=1)
+        await leave(fleet, served.tail)
+        await until(lambda: bool(first.loads))
+        await leave(fleet, first)
+        first.holding.set()
+        assert text_of(await asking) == "Paris."
+        assert len(second.loads) == 1
+
+
+async def test_a_stage_that_answers_nothing_any_more_is_replaced_when_others_go_on(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hub.advance, "__defaults__", (0.2,))
+    async with playing_all(fleet, "a", "b", "c", "d") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs)
+        asking = await asked_and_stuck(deployments, served.tail, after=1)
+        served.head.frozen = True
+        await leave(fleet, served.tail)
+        assert text_of(await asking) == "Paris."
+        assert all(len(pc.loads) == 1 for pc in served.spares)
+
+
+async def test_undeploying_ends_answers_that_wait_for_others(fleet: Fleet, registry: Registry, library: Path) -> None:
+    async with playing_all(fleet, "a", "b") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs)
+        asking = await asked_and_stuck(deployments, served.tail)
+        await give_back(fleet, served.head)
+        await give_back(fleet, served.tail)
+        await deployments.undeploy("small", CONSOLE)
+        failed = (await asking)[-1]
+        assert isinstance(failed, Failed)
+        assert failed.code == "cancelled"
+        assert deployments.views() == []
+
+
+# Standbys
+
+
+async def test_a_hot_standby_takes_over_without_loading(fleet: Fleet, registry: Registry, library: Path) -> None:
+    async with playing_all(fleet, "a", "b", "c", "d") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs, standbys=2, standby="hot")
+        await until(lambda: len(deployments.views()[0].standbys) == 2)
+        view = deployments.views()[0]
+        assert {(one.first, one.last) for one in view.standbys} == {(one.first, one.last) for one in view.stages}
+        asking = await asked_and_stuck(deployments, served.head, after=2)
+        loads = [len(pc.loads) for pc in served.spares]
+        await give_back(fleet, served.head)
+        assert text_of(await asking) == "Paris."
+        assert [len(pc.loads) for pc in served.spares] == loads == [1, 1]
+        assert sum(len(pc.advances) for pc in served.spares) == 1
+        # Whoever left and comes back is the next standby.
+        served.head.mute, served.head.answers_left = False, -1
+        await served.head.agent.say(Heartbeat(1 << 30))
+        await until(lambda: len(deployments.views()[0].standbys) == 2)
+
+
+async def test_a_warm_standby_has_the_units_of_all_ranges_and_loads_what_is_lost(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing_all(fleet, "a", "b", "c", "d") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs, standbys=1, standby="warm")
+        await until(lambda: bool(deployments.views()[0].standbys))
+        (warm,) = [pc for pc in served.spares if pc.fetches]
+        digest = registry.deployments.list()[0].library_digest
+        ranges = [(one.first, one.last) for one in deployments.views()[0].stages]
+        assert warm.fetches == [LayerRange(digest, *one) for one in ranges]
+        asking = await asked_and_stuck(deployments, served.tail, after=2)
+        await leave(fleet, served.tail)
+        assert text_of(await asking) == "Paris."
+        assert len(warm.loads) == 1
+
+
+async def test_a_standby_that_leaves_interrupts_nobody_and_is_replaced(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing_all(fleet, "a", "b", "c", "d") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs, standbys=1, standby="hot")
+        await until(lambda: bool(deployments.views()[0].standbys))
+        (hot,) = [pc for pc in served.spares if pc.loads]
+        (other,) = [pc for pc in served.spares if pc is not hot]
+        await leave(fleet, hot)
+        assert notes_of(await ask(deployments)) == []
+        await until(lambda: bool(other.loads) and bool(deployments.views()[0].standbys))
+        assert (state_of(deployments), deployments.views()[0].epoch) == ("ready", 1)

@@ -1,0 +1,124 @@
+"""A model is deployed while it is served: it answers all the time, and a failure leaves what was there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from agent.link.messages import Device
+from console.api.admin import types as wire
+from console.deployments.deployments import Deployments
+from console.pipeline.types import Event, Finished, Text
+from console.registry.audit import CONSOLE
+from console.registry.registry import Registry
+from tests.support.deployments import all_events, ask, deploying, request, until
+from tests.support.fleet import Fleet
+from tests.support.played import playing
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+def in_background(deployments: Deployments, **fields: Any) -> asyncio.Task[list[wire.DeployEvent]]:
+    return asyncio.create_task(all_events(deployments, request(**fields)))
+
+
+async def test_what_is_served_answers_until_the_new_one_is_ready(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        first = registry.deployments.list()
+        a.holding = b.holding = asyncio.Event()
+        events = in_background(deployments, stages=1, context=128)
+        await until(lambda: len(a.loads) + len(b.loads) == 3)
+        assert text_of(await ask(deployments)) == "Paris."
+        (view,) = deployments.views()
+        assert (view.state, view.epoch, view.request.context) == ("ready", 1, 256)
+        assert "Another deployment is on its way" in view.message
+        assert registry.deployments.list() == first, "a console that dies now brings the old one back"
+        a.holding.set()
+        assert isinstance((await events)[-1], wire.Ready)
+        (view,) = deployments.views()
+        assert (view.state, view.epoch, view.request.context, len(view.stages)) == ("ready", 2, 128, 1)
+        assert text_of(await ask(deployments)) == "Paris."
+        await until(lambda: bool(a.unloads and b.unloads))
+        assert {unload.pipeline for pc in (a, b) for unload in pc.unloads} == {1}
+        (saved,) = registry.deployments.list()
+        assert saved.settings["context"] == 128
+
+
+async def test_an_answer_that_runs_ends_where_it_began(fleet: Fleet, registry: Registry, library: Path) -> None:
+    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request(stages=1))
+        pc = a if a.loads else b
+        pc.holding = asyncio.Event()
+        pc.stepped.clear()
+        pc.mute = True
+        asking = asyncio.create_task(ask(deployments))
+        await pc.stepped.wait()
+        answers, pc.mute = pc, False
+        events = in_background(deployments, stages=1)
+        await until(lambda: len(a.loads) + len(b.loads) == 2)
+        answers.holding.set()  # type: ignore[union-attr]  # set above
+        assert isinstance((await events)[-1], wire.Ready)
+        assert not pc.unloads, "somebody waits for it"
+        await deployments.undeploy("small", CONSOLE)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_a_failure_names_the_pc_and_leaves_what_is_served(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        b.fails = "load"
+        broken = (await all_events(deployments, request(context=128)))[-1]
+        assert isinstance(broken, wire.Broken)
+        assert (broken.code, broken.device_name) == ("load", "b")
+        (view,) = deployments.views()
+        assert (view.state, view.epoch, view.request.context, view.message) == ("ready", 1, 256, "")
+        assert text_of(await ask(deployments)) == "Paris."
+        assert {unload.pipeline for unload in a.unloads} == {2}
+        assert registry.deployments.list()[0].settings["context"] == 256
+
+
+async def test_without_memory_for_both_the_old_one_makes_room_and_comes_back_if_the_new_one_fails(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    small = {"devices": [Device("CPU", "A processor", 190 << 20, ["paged"])]}
+    async with playing(fleet, "a", hello=small) as a, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request(stages=1))
+        # The plan would fit, but not beside the other one.
+        events = await all_events(deployments, request(stages=1, context=128))
+        notes = [event.message for event in events if isinstance(event, wire.Note)]
+        assert len(notes) == 1
+        assert "makes room first" in notes[0]
+        assert isinstance(events[-1], wire.Ready)
+        assert deployments.views()[0].request.context == 128
+        a.fails = "load"
+        broken = (await all_events(deployments, request(stages=1, context=64)))[-1]
+        assert isinstance(broken, wire.Broken)
+        a.fails = ""
+        await until(lambda: deployments.views()[0].state == "ready")
+        (view,) = deployments.views()
+        assert view.request.context == 128
+        assert isinstance((await ask(deployments))[-1], Finished)
+
+
+async def test_undeploying_ends_the_attempt_and_what_is_served(fleet: Fleet, registry: Registry, library: Path) -> None:
+    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        a.holding = b.holding = asyncio.Event()
+        events = in_background(deployments, context=128)
+        await until(lambda: len(a.loads) + len(b.loads) == 4)
+        await deployments.undeploy("small", CONSOLE)
+        last = (await events)[-1]
+        assert isinstance(last, wire.Broken)
+        assert last.code == "undeployed"
+        assert deployments.views() == []
+        assert registry.deployments.list() == []
+        a.holding.set()
