@@ -39,11 +39,12 @@ class TextStream:
         # Unfinished bytes can change how the piece before them decodes; that piece is out already.
         follows = text.startswith(self._before_text)
         new = text[len(self._before_text) :] if follows else self._decode(self._held)
-        if not new and len(self._before) + len(self._held) < HELD_TOKENS:
-            # Special tokens have no text: keep the last piece that had some in front of what comes.
-            self._before, self._before_text = self._before + self._held, text
-        else:
+        if new:
             self._before, self._before_text = self._held, self._decode(self._held)
+        elif len(self._before) + len(self._held) < HELD_TOKENS:
+            # Special tokens have no text: keep the last piece that had some in front of what comes. Of many such tokens
+            # in a row the later ones are left out.
+            self._before, self._before_text = self._before + self._held, text
         self._held = []
         return new
 

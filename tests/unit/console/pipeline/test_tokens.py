@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from console.pipeline.errors import PromptError, TokenizerUnusable
+from console.pipeline.text import HELD_TOKENS
 from console.pipeline.tokens import ModelTokenizer
 from shard_export.library.chat import ChatCodec
 from shard_export.library.manifest import MANIFEST_NAME, Manifest
@@ -85,6 +86,14 @@ def test_the_real_tokenizer_streams_emoji_and_scripts_whole(smollm2_library: Pat
 def streamed(tokenizer: ModelTokenizer, ids: Sequence[int]) -> list[str]:
     stream = tokenizer.text_stream()
     return [*(stream.push(token) for token in ids), stream.flush()]
+
+
+@pytest.mark.parametrize("unknown", [1, HELD_TOKENS, 3 * HELD_TOKENS])
+def test_what_a_decoder_puts_between_words_survives_any_number_of_tokens_without_text(unknown: int) -> None:
+    tokenizer = ModelTokenizer(ChatCodec(TOKENIZERS["words"]()), eos_ids=[2])
+    ids = tokenizer.encode_text("the " + "日本 " * unknown + "fox jumps")
+    assert len(ids) == unknown + 3
+    assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) == "the fox jumps"
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
