@@ -67,7 +67,16 @@ class LivePipeline:
 def infos_of(plan: Plan, reports: Sequence[StageReport]) -> list[StageInfo]:
     """Describe the stages as the coordinator knows them."""
     return [
-        StageInfo(stage.device_id, stage.name, stage.first, stage.last, report.engine, report.fused, report.engine_note)
+        StageInfo(
+            device_id=stage.device_id,
+            device_name=stage.name,
+            first=stage.first,
+            last=stage.last,
+            engine=report.engine,
+            fused=report.fused,
+            note=report.engine_note,
+            infer_ms=report.infer_ms,
+        )
         for stage, report in zip(plan.stages, reports, strict=True)
     ]
 
