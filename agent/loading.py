@@ -36,6 +36,8 @@ _PLANS = "live plans"
 
 OnChildFrame = Callable[[bytes], None]
 OnExit = Callable[[str], None]
+OnLayers = Callable[[str, Manifest, int, int], None]
+"""Called with a library's digest, its manifest, and the first and the end of a range of its layers."""
 
 
 class Child(Protocol):
@@ -84,8 +86,11 @@ class StageLoader:
         memory: MemoryBook,
         uplink: Callable[[], UplinkSpec],
         check: Callable[[str, bytes], None],
+        on_layers: OnLayers = lambda digest, manifest, first, last: None,
     ) -> None:
+        """`on_layers` hears of the layers of signed libraries that are here."""
         self._check = check
+        self._on_layers = on_layers
         self._memory = memory
         self._store = store
         self._fetcher = fetcher
@@ -123,6 +128,7 @@ class StageLoader:
             raise StageLoadError("damaged", str(error)) from error
         except (FetchError, StoreError, LinkDown) as error:
             raise StageLoadError("fetch", str(error)) from error
+        self._on_layers(request.library_digest, manifest, request.first, request.last)
         wanted = wanted_by(manifest, request)
         if said := await asyncio.to_thread(self._memory.refusal, wanted):
             raise StageLoadError("memory", f"layers {request.first} to {request.last} {said}")
@@ -158,7 +164,8 @@ class StageLoader:
             self._check(layers.library_digest, signature)
             for layer in range(layers.first, layers.last):
                 name = f"{layers.library_digest[:16]}-{layer}-delivery{next(self._loads)}"
-                await self._fetcher.fetch_range(layers.library_digest, layer, layer + 1, name)
+                manifest, _ = await self._fetcher.fetch_range(layers.library_digest, layer, layer + 1, name)
+                self._on_layers(layers.library_digest, manifest, layer, layer + 1)
                 await self.forget(name)
         except (SignatureRefused, FetchError, StoreError, LinkDown) as error:
             return str(error)

@@ -35,6 +35,7 @@ from agent.link.messages import (
 from agent.link.pace import Pace
 from agent.link.store import Store
 from agent.loading import StageLoader, StartChild
+from agent.measuring import Measuring
 from agent.membership import Membership
 from agent.seeding import DirectSetup, Seeding
 from agent.seen import ConsoleView
@@ -76,6 +77,7 @@ class AgentService:
         self._settings = settings
         self._volunteer = volunteer
         self._found = DeviceList(list_devices)
+        self._openvino = ""
         self._devices: list[Device] = []
         self._backoff = backoff or Backoff()
         self._stop = asyncio.Event()
@@ -85,6 +87,9 @@ class AgentService:
         self._dialler = self._membership.dialler
         self._pace = _pace(settings)
         self._fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH), pace=self._pace)
+        self._measuring = Measuring(
+            folder, self._store, self._fetcher, memory=self._memory, settings=settings, owner=volunteer, life=self
+        )
         self._loader = StageLoader(
             self._store,
             self._fetcher,
@@ -93,6 +98,7 @@ class AgentService:
             memory=self._memory,
             uplink=self._membership.uplink,
             check=self._membership.check_signature,
+            on_layers=self._measuring.layers_came,
         )
         self._setup = DirectSetup(lambda: self._membership.identity, settings)
         self._session: Session | None = None
@@ -158,6 +164,16 @@ class AgentService:
     def told(self) -> ConsoleView | None:
         """What the console was last told of this PC, in this session or the last; None: there was none yet."""
         return self._told
+
+    @property
+    def usable_devices(self) -> list[Device]:
+        """The devices that may compute."""
+        return [device for device in self._devices if allows_device(self._volunteer.policy, device.name)]
+
+    @property
+    def openvino(self) -> str:
+        """The version of OpenVINO here; empty when it does not work."""
+        return self._openvino
 
     def stop(self) -> None:
         """Ask `run` to say goodbye, end its children and return. Event loop only."""
@@ -236,6 +252,9 @@ class AgentService:
                 asyncio.create_task(self._keep_up(self._session), name="membership"),
                 asyncio.create_task(self._seeding(self._session).run(), name="seeding"),
                 asyncio.create_task(self._look_for_devices(), name="devices"),
+                asyncio.create_task(
+                    self._measuring.run(self._session.say, self._session.console_time), name="measuring"
+                ),
             ]
             try:
                 await self._session.run(self._session_over)
@@ -293,12 +312,12 @@ class AgentService:
 
     def _hello(self, mark: str) -> Hello:
         runtime = self._found.runtime()
+        self._openvino = runtime.openvino
         self._memory.know({device.name: device.memory for device in runtime.devices})
         self._devices = offered(runtime.devices, self._memory.offer_bytes)
-        policy = self._volunteer.policy
         hello = introduce(
-            runtime.openvino,
-            [device for device in self._devices if allows_device(policy, device.name)],
+            self._openvino,
+            self.usable_devices,
             memory_bytes=self._memory.offer_bytes("CPU"),
             key_protection=self._membership.identity.key_protection,
             held_sha256=self._store.held()[:MAX_NAMED_FILES],

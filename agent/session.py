@@ -130,6 +130,10 @@ class Session:
         """The address of this PC that leads to the console."""
         return str(self._control.local_address[0])
 
+    def console_time(self) -> float:
+        """Return Unix time by the console's clock."""
+        return self._ahead_s + time.monotonic()
+
     def say(self, message: FromAgent) -> None:
         """Send a control message without waiting."""
         self._say(message)
@@ -200,7 +204,7 @@ class Session:
             elif isinstance(message, DirectRoute | CutDirect):
                 self._stages.route(message)
             elif isinstance(message, VolunteerPolicy):
-                self._say(self._owner.take_policy(message, self._ahead_s + time.monotonic()))
+                self._say(self._owner.take_policy(message, self.console_time()))
             elif isinstance(message, Goodbye):
                 log.info("The console says goodbye: %s", message.message)
             else:

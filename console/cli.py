@@ -21,6 +21,7 @@ from console import tables
 from console.api.admin import types as wire
 from console.api.admin.types import StandbyKind
 from console.cli_access import add_access
+from console.cli_devices import add_devices
 from console.cli_members import add_members
 from console.cli_policy import add_policy
 from console.cli_tools import Commands, client_of, command, show
@@ -60,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_models(commands)
     add_access(commands)
     add_policy(commands)
+    add_devices(commands)
     command(commands, "doctor", "find out what is wrong, and what to do", _doctor)
     return parser
 

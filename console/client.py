@@ -18,6 +18,7 @@ import msgspec
 
 from agent.volunteer.wishes import PlainValue
 from console.api.admin import types as wire
+from console.api.admin.measured import MeasuredView
 from console.api.http import ErrorEnvelope
 from console.data import ServiceFile, admin_key_path, service_file_path
 from console.errors import ClientError, ServiceRefused, ServiceUnreachable
@@ -121,6 +122,9 @@ class AdminClient:
 
     def _change(self, device_id: str, what: str, body: msgspec.Struct | None = None) -> None:
         self._call("POST", f"/agents/{_part(device_id)}/{what}", wire.Done, body)
+
+    def measured(self, device_id: str) -> MeasuredView:
+        return self._call("GET", f"/agents/{_part(device_id)}/measured", MeasuredView)
 
     def authority(self) -> wire.AuthorityView:
         return self._call("GET", "/authority", wire.AuthorityView)

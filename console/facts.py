@@ -13,15 +13,22 @@ from console.api.admin.types import DeployRequest
 from console.deployments.live import LivePipeline
 from console.errors import DeployRefused
 from console.fleet.hub import Hub
-from console.planner.types import AgentFacts
+from console.fleet.measured import (
+    STAGES_FACT,
+    Found,
+    down_of,
+    find_speed,
+    measurements_of,
+    round_trip_of,
+    stage_speeds,
+)
+from console.planner.types import AgentFacts, Speed
 from console.registry.errors import NotFound
 from console.registry.registry import Registry
 from console.registry.sightings import Sighting
 
 log = logging.getLogger(__name__)
 
-MEASURED = "ms_per_mb"
-"""Key in a device's facts: measured milliseconds of one decode step per MB of weights, by engine, numerics, device."""
 NEWS = 0.05
 """A measurement is saved when it differs from the last one by more than this share."""
 _PREFERRED: dict[EngineChoice, tuple[str, ...]] = {
@@ -57,9 +64,16 @@ class FleetFacts:
         ]
 
     def collect(
-        self, request: DeployRequest, device_ids: Sequence[str], others: Sequence[LivePipeline]
+        self,
+        request: DeployRequest,
+        device_ids: Sequence[str],
+        others: Sequence[LivePipeline],
+        library_digest: str = "",
     ) -> list[AgentFacts]:
-        """Describe these PCs for the planner; what other models use of their memory is taken off."""
+        """Describe these PCs for the planner; what other models use of their memory is taken off.
+
+        `library_digest` is what they are to run: what was measured with it counts before what others took.
+        """
         facts = []
         for agent in self._hub.agents():
             device = _device_for(agent.hello, request.engine)
@@ -67,14 +81,27 @@ class FleetFacts:
                 continue
             held = [live.held[agent.device_id] for live in others if agent.device_id in live.held]
             used = sum(one.stage.memory_bytes for one in held)
+            known = self._known(agent.device_id)
+            found = find_speed(
+                measurements_of(known),
+                device,
+                agent.hello.openvino,
+                engine=request.engine,
+                numerics=request.numerics,
+                library_digest=library_digest,
+            )
+            round_trip, down = round_trip_of(known), down_of(known)
             facts.append(
                 AgentFacts(
                     device_id=agent.device_id,
                     name=agent.name,
                     memory_budget_bytes=max(0, device.memory_bytes - used),
-                    ms_per_mb=self._measurements(agent.device_id).get(_kind(request, device.name)),
+                    ms_per_mb=stage_speeds(known).get(_kind(request, device.name)),
                     device=device.name,
                     engine=request.engine,
+                    speed=None if found is None else _speed(found, library_digest),
+                    rtt_ms=None if round_trip is None else round_trip.value,
+                    bytes_per_s=None if down is None else down.value,
                 )
             )
         return facts
@@ -86,17 +113,31 @@ class FleetFacts:
             if status.ms_per_step <= 0 or read_mb <= 0:
                 continue
             speed = status.ms_per_step / read_mb
-            kind, known = _kind(request, planned.device), self._measurements(planned.device_id)
+            kind, known = _kind(request, planned.device), stage_speeds(self._known(planned.device_id))
             if abs(speed - known.get(kind, 0.0)) > NEWS * speed:
                 self._remember(planned.device_id, {**known, kind: speed})
 
-    def _measurements(self, device_id: str) -> dict[str, float]:
+    def _known(self, device_id: str) -> dict[str, Any]:
         record = self._registry.devices.find(DeviceId(device_id))
-        found: Any = record.facts.get(MEASURED) if record is not None else None
-        return found if isinstance(found, dict) else {}
+        return {} if record is None else record.facts
 
     def _remember(self, device_id: str, measurements: dict[str, float]) -> None:
-        self._registry.sightings.note([Sighting(DeviceId(device_id), facts={MEASURED: measurements})])
+        self._registry.sightings.note([Sighting(DeviceId(device_id), facts={STAGES_FACT: measurements})])
+
+
+def _speed(found: Found, library_digest: str) -> Speed:
+    """Say it as the planner takes it: the ends are a model's own."""
+    measurement, speed = found
+    is_own = measurement.library_digest == library_digest
+    return Speed(
+        layer_bytes=measurement.layer_bytes,
+        layer_ms=speed.layer_ms,
+        layer_ms_8=speed.layer_ms_8,
+        fixed_ms=speed.fixed_ms,
+        embed_ms=speed.embed_ms if is_own else None,
+        head_ms=speed.head_ms if is_own else None,
+        head_ms_8=speed.head_ms_8 if is_own else None,
+    )
 
 
 def _kind(request: DeployRequest, device: str) -> str:

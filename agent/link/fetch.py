@@ -20,6 +20,7 @@ from agent.link.errand import Errand, OnProgress
 from agent.link.errors import LinkError
 from agent.link.locating import CannotLocate, DialBulk, locate
 from agent.link.pace import Pace
+from agent.link.speed import Throughput, Transfer, read_end
 from agent.link.store import Store
 from agent.link.store_errors import FileDamaged, StoreError
 from agent.link.transfer import FetchCut, FetchDamaged, FetchError, NotServed, fetch_file
@@ -69,6 +70,26 @@ class Fetcher:
         self.on_files = on_files
         self.peers: DialPeer | None = None
         self.bytes_from: Counter[str] = Counter()
+        self.throughput = Throughput()
+        """What the link to the console was seen to carry, from files that came anyway."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether files are being fetched."""
+        return self._lock.locked()
+
+    async def probe(self, sha256: str, size_bytes: int) -> None:
+        """Measure the link to the console with the end of a file of its libraries; nothing of it is kept.
+
+        Raises FetchError, LinkDown, TimeoutError or ConnectionClosed.
+        """
+        async with self._lock, await self._dial() as link:
+            self.throughput.add(await read_end(link, sha256, size_bytes))
+
+    @property
+    def may_probe(self) -> bool:
+        """Whether nothing limits transfers now, so that a probe would measure the link."""
+        return not self._pace.limits_now
 
     async def fetch_range(
         self, digest: str, first: int, last: int, stage_name: str, on_progress: OnProgress = lambda _done, _total: None
@@ -189,14 +210,19 @@ class Fetcher:
                 await asyncio.sleep(self._wait_s(tries))
 
     async def _fetch(self, link: ClientConnection, record: FileRecord, errand: Errand, source: str) -> None:
+        transfer, now_s = Transfer(), asyncio.get_running_loop().time
+
         def received(size_bytes: int) -> None:
             self.bytes_from[source] += size_bytes
             errand.received(record, size_bytes)
+            transfer.came(size_bytes, now_s())
 
         had = errand.had
         await fetch_file(
             link, self._store, record, had=lambda size: had(record, size), received=received, pace=self._pace
         )
+        if source == CONSOLE and not self._pace.limits_now:
+            self.throughput.add(transfer)
         errand.finish(record)
         self.on_files([record.sha256], [])
 

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from agent.link.parsing import UNREADABLE
+from agent.stage.speeds import Measurement
 from agent.stage.types import CacheChoice, EngineChoice, EngineName, Epoch, Numerics, PipelineId, StageReport
 
 PROTOCOL, OLDEST_PROTOCOL = 2, 1
@@ -241,6 +242,18 @@ class Resting(msgspec.Struct, frozen=True, tag=True):
     utc_offset_s: float
 
 
+class Measurements(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: all that was measured here, after Welcome and whenever there is more.
+
+    `down_bytes_per_s` is what the link to the console was last seen to carry (0: not known), at Unix time `down_at_s`
+    of the console.
+    """
+
+    units: list[Measurement]
+    down_bytes_per_s: float = 0.0
+    down_at_s: float = 0.0
+
+
 class StageProgress(msgspec.Struct, frozen=True, tag=True):
     """Agent -> console: how far a LoadStage is. `done` and `total` are bytes while fetching, 0/1 while loading."""
 
@@ -295,6 +308,7 @@ FromAgent = (
     | DirectState
     | PolicyKept
     | Resting
+    | Measurements
     | Goodbye
 )
 FromConsole = (

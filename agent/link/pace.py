@@ -26,10 +26,15 @@ class Pace:
 
     def wait_s(self, size_bytes: int, now_s: float) -> float:
         """Count `size_bytes` and return how long to wait before going on."""
-        if not self._bytes_per_s or not self._applies():
+        if not self.limits_now:
             return 0.0
         self._free_at_s = max(self._free_at_s, now_s) + size_bytes / self._bytes_per_s
         return self._free_at_s - now_s
+
+    @property
+    def limits_now(self) -> bool:
+        """Whether there is a limit at this hour."""
+        return bool(self._bytes_per_s) and self._applies()
 
     @property
     def chunk_bytes(self) -> int:

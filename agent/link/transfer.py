@@ -83,7 +83,7 @@ async def _fetch_piece(link: ClientConnection, part: Part, limit: int, received:
     while True:
         async with asyncio.timeout(CHUNK_WAIT_S):
             data = await link.recv(decode=False)
-        frame = _chunk(data, part.offset, end)
+        frame = chunk_of(data, part.offset, end)
         if frame.tensor is not None and frame.tensor.size:
             await finish_in_thread(partial(part.write, frame.tensor.data))
             received(frame.tensor.size)
@@ -93,7 +93,8 @@ async def _fetch_piece(link: ClientConnection, part: Part, limit: int, received:
             return part.offset < end
 
 
-def _chunk(data: bytes, offset: int, end: int) -> Frame:
+def chunk_of(data: bytes, offset: int, end: int) -> Frame:
+    """Read a chunk that begins at `offset` and ends at `end` at the latest. Raises NotServed or LinkCut."""
     try:
         frame = decode(data)
         if frame.type is FrameType.NACK:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import struct
+from typing import TypeVar
 
 import msgspec
 
 from agent.link.frames import HEADER, peek_size
 from agent.link.parsing import UNREADABLE
-from agent.stage.types import StageSpec
 
 SPEC_LENGTH = struct.Struct("<I")
-"""The first message to a child: this length, then the StageSpec as msgpack."""
+"""The first message to a child: this length, then what it is to do as msgpack."""
 
 MAX_SPEC_BYTES = 64 * 1024
 PIPE_BYTES = 1 << 20
@@ -20,24 +20,26 @@ PIPE_BYTES = 1 << 20
 
 _F_SETPIPE_SZ = 1031
 
+T = TypeVar("T")
+
 
 class PipeClosed(Exception):
     """The other side closed the pipe."""
 
 
-def encode_spec(spec: StageSpec) -> bytes:
+def encode_spec(spec: msgspec.Struct) -> bytes:
     """Serialise the first message."""
     body = msgspec.msgpack.encode(spec)
     return SPEC_LENGTH.pack(len(body)) + body
 
 
-def read_spec(fd: int) -> StageSpec:
-    """Read the first message. Raises PipeClosed or ValueError."""
+def read_spec(fd: int, kind: type[T]) -> T:
+    """Read the first message, which is a `kind`. Raises PipeClosed or ValueError."""
     (length,) = SPEC_LENGTH.unpack(read_exactly(fd, SPEC_LENGTH.size))
     if length > MAX_SPEC_BYTES:
         raise ValueError(f"A stage description of {length} bytes is over the limit.")
     try:
-        return msgspec.msgpack.decode(read_exactly(fd, length), type=StageSpec)
+        return msgspec.msgpack.decode(read_exactly(fd, length), type=kind)
     except UNREADABLE as error:
         raise ValueError(f"The stage description cannot be parsed: {error}.") from error
 

@@ -10,9 +10,7 @@ says why), 4 the stage's own link broke.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import sys
 import threading
 import time
@@ -25,21 +23,20 @@ import msgspec
 from agent.link.frames import FrameError, FrameType, decode, kind_and_step
 from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute
 from agent.link.parsing import UNREADABLE
-from agent.stage import affinity
+from agent.stage import affinity, child
 from agent.stage.errors import StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.inlet import Inlet
 from agent.stage.intake import Intake, TooManySteps
 from agent.stage.outgoing import Outgoing
 from agent.stage.outlet import Outlet
-from agent.stage.pipes import PipeClosed, read_frame, read_spec, widen, write_all
+from agent.stage.pipes import PipeClosed, read_frame, read_spec, write_all
 from agent.stage.priority import make_way
 from agent.stage.types import StageSpec
 from agent.stage.uplink import Uplink
 
 BEAT_S = 1.0
 EXIT_CLOSED, EXIT_GARBAGE, EXIT_LOAD, EXIT_LINK = 0, 2, 3, 4
-_PR_SET_PDEATHSIG = 1
 _STDIN = 0
 _decode_order = msgspec.msgpack.Decoder(DirectRoute | CutDirect | AdvanceEpoch).decode
 
@@ -74,12 +71,9 @@ class Links:
 
 def main() -> int:
     """Load the stage that the first message describes and answer frames until stdin closes."""
-    _die_with_parent()
-    # Ctrl-C reaches the whole terminal group; the parent decides when this process ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    out = _private_stdout()
+    out = child.begin()
     try:
-        spec = read_spec(_STDIN)
+        spec = read_spec(_STDIN, StageSpec)
     except PipeClosed:
         return EXIT_CLOSED
     except ValueError as error:
@@ -191,26 +185,6 @@ def _read(links: Links) -> None:
         os.write(2, f"The parent sent bytes that are not a frame: {error}\n".encode())
         code = EXIT_GARBAGE
     os._exit(code)
-
-
-def _private_stdout() -> int:
-    """Keep the real stdout for frames and point fd 1 at stderr, so that native prints cannot corrupt them."""
-    out = os.dup(1)
-    os.set_inheritable(out, False)
-    os.dup2(2, 1)
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.setmode(out, os.O_BINARY)
-        msvcrt.setmode(_STDIN, os.O_BINARY)
-    widen(out)
-    return out
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies; elsewhere the closing of stdin does it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

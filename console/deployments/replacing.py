@@ -122,7 +122,7 @@ class Replacing:
         if isinstance(error, DeployFailed):
             return error.code == "memory"
         others = [live for live in self._book.live_beside(entry) if live is not former.live]
-        facts = self._facts.collect(entry.request, self._facts.available(entry.request), others)
+        facts = self._facts.collect(entry.request, self._facts.available(entry.request), others, entry.digest)
         try:
             if entry.library is not None:
                 await make_plan(entry.library, entry.request, facts)

@@ -115,7 +115,7 @@ class Standbys:
 
     def _agents(self, entry: Entry) -> list[AgentFacts]:
         available = self._facts.available(entry.request)
-        return self._facts.collect(entry.request, available, self._book.live_beside(entry))
+        return self._facts.collect(entry.request, available, self._book.live_beside(entry), entry.digest)
 
     def _spares(self, entry: Entry, live: LivePipeline) -> list[AgentFacts]:
         """List the PCs that do nothing for this model: those with its units first, then the fastest."""

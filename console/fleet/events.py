@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.link.messages import Heartbeat, Hello, PolicyKept, Resting
+from agent.link.messages import Heartbeat, Hello, Measurements, PolicyKept, Resting
 from agent.stage.types import Epoch, PipelineId
 
 
@@ -56,10 +56,17 @@ class StageDied(msgspec.Struct, frozen=True):
 
 
 class AgentTold(msgspec.Struct, frozen=True):
-    """An agent answers to its policy, or says when its PC tends to rest."""
+    """An agent answers to its policy, says when its PC tends to rest, or what was measured there."""
 
     device_id: str
-    message: PolicyKept | Resting
+    message: PolicyKept | Resting | Measurements
 
 
-FleetEvent = AgentJoined | AgentLost | AgentTold | AgentYielded | AgentAvailable | StageDied
+class LinkTimed(msgspec.Struct, frozen=True):
+    """How long an agent's control link takes there and back, undisturbed, as its pings tell."""
+
+    device_id: str
+    round_trip_ms: float
+
+
+FleetEvent = AgentJoined | AgentLost | AgentTold | AgentYielded | AgentAvailable | StageDied | LinkTimed

@@ -36,6 +36,7 @@ from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks, StageLink
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.fleet.events import AgentLost, AgentView, FleetEvent
+from console.fleet.linkwatch import LinkWatch
 from console.fleet.peers import Peers
 from console.fleet.reception import Authorise, Handler, Reception, check_path
 from console.fleet.relay import OnFrame, Relay
@@ -121,7 +122,8 @@ class Hub:
             **SERVER_SETTINGS,
         )
         accepting.lengthen_queue(self._server.sockets)
-        works = {"watch": self._sessions.watch(), "tickets": self._direct.renew_for_ever()}
+        links = LinkWatch(self._sessions)
+        works = {"watch": self._sessions.watch(), "tickets": self._direct.renew_for_ever(), "links": links.watch()}
         self._workers = [asyncio.create_task(work, name=f"hub-{name}") for name, work in works.items()]
         return int(self._server.sockets[0].getsockname()[1])
 

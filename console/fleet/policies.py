@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from agent.link.identity import DeviceId
-from agent.link.messages import PolicyKept, VolunteerPolicy
+from agent.link.messages import PolicyKept, Resting, VolunteerPolicy
 from agent.threads import finish_in_thread
 from agent.volunteer.availability import is_coarse
 from agent.volunteer.documents import LIFE_S, SCHEMA, PolicyBody, encode_body
@@ -105,7 +105,7 @@ def fact_of(told: AgentTold) -> dict[str, Any]:
                 "message": message.message[:LONGEST_ANSWER],
             }
         }
-    if is_coarse(message.blocks) and abs(message.utc_offset_s) <= 86_400:
+    if isinstance(message, Resting) and is_coarse(message.blocks) and abs(message.utc_offset_s) <= 86_400:
         return {RESTING_FACT: msgspec.structs.asdict(message)}
     log.warning("Device %s says when it rests in a way that cannot be; it is not kept.", told.device_id)
     return {}

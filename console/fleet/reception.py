@@ -38,6 +38,7 @@ from agent.link.messages import (
     Holding,
     LayersFetched,
     MarkKept,
+    Measurements,
     MessageError,
     PolicyKept,
     Resting,
@@ -236,7 +237,7 @@ class Reception:
             self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
-        elif isinstance(message, PolicyKept | Resting):
+        elif isinstance(message, PolicyKept | Resting | Measurements):
             self._sessions.emit(AgentTold(session.device_id, message))
         elif isinstance(message, MarkKept | Holding | LayersFetched | DirectState):
             self._take_note(session.device_id, message)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from functools import partial
 
 import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.identity import DeviceId
+from agent.link.messages import Measurements
 from agent.threads import finish_in_thread
-from console.fleet.events import AgentJoined, AgentLost, AgentTold, AgentView, FleetEvent
+from console.fleet.events import AgentJoined, AgentLost, AgentTold, AgentView, FleetEvent, LinkTimed
+from console.fleet.measured import measured_facts, round_trip_fact
 from console.fleet.policies import fact_of
 from console.fleet.upkeep import stopped_within
 from console.registry.registry import Registry
@@ -55,7 +58,10 @@ class Whereabouts:
         elif isinstance(event, AgentLost):
             self._add(Sighting(DeviceId(event.device_id)))
         elif isinstance(event, AgentTold):
-            self._add(Sighting(DeviceId(event.device_id), facts=fact_of(event)))
+            facts = measured_facts(event.message) if isinstance(event.message, Measurements) else fact_of(event)
+            self._add(Sighting(DeviceId(event.device_id), facts=facts))
+        elif isinstance(event, LinkTimed):
+            self._add(Sighting(DeviceId(event.device_id), facts=round_trip_fact(event.round_trip_ms, time.time())))
 
     async def write(self) -> None:
         """Write what was noted so far. Raises SQLAlchemyError; nothing is lost then."""

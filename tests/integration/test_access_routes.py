@@ -36,6 +36,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", "/admin/v1/invites"): "operate",
     ("DELETE", "/admin/v1/invites/{token_id}"): "operate",
     ("GET", "/admin/v1/agents"): "view",
+    ("GET", "/admin/v1/agents/{device_id}/measured"): "view",
     ("POST", "/admin/v1/agents/{device_id}/approve"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/deny"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/revoke"): "operate",

@@ -64,6 +64,24 @@ def make_fetcher(fleet: Fleet, bulk: Bulk) -> tuple[Fetcher, Store]:
     return Fetcher(store, bulk, wait_s=lambda tries: 0.0), store
 
 
+async def test_the_link_is_measured_by_what_comes_anyway_or_by_the_end_of_a_file(
+    fleet: Fleet, library: tuple[Manifest, str]
+) -> None:
+    manifest, digest = library
+    fetcher, store = make_fetcher(fleet, Bulk(fleet))
+    await fetcher.fetch_range(digest, 1, 3, "s")
+    passive = fetcher.throughput.count
+    assert passive == len([unit for unit in manifest.units_of_range(1, 3) if unit.bin.size_bytes > 2 << 20])
+    held = store.held()
+    record = manifest.layer(0).bin
+    await fetcher.probe(record.sha256, record.size_bytes)
+    assert fetcher.throughput.count == passive + 1
+    assert fetcher.throughput.bytes_per_s is not None
+    assert store.held() == held
+    with pytest.raises(NotServed):
+        await fetcher.probe("f" * 64, 1 << 20)
+
+
 async def test_only_the_missing_units_of_the_range_are_fetched(fleet: Fleet, library: tuple[Manifest, str]) -> None:
     manifest, digest = library
     bulk, progress = Bulk(fleet), list[tuple[int, int]]()

@@ -37,6 +37,7 @@ from agent.link.messages import (
     LayerRange,
     LayersFetched,
     MarkKept,
+    Measurements,
     PolicyKept,
     Resting,
     StageFailed,
@@ -77,6 +78,7 @@ SAYINGS: dict[type, msgspec.Struct] = {
     Yield: Yield([(PIPELINE, EPOCH)], ["user_input"]),
     PolicyKept: PolicyKept(9),
     Resting: Resting([100] * 56, 0.0),
+    Measurements: Measurements([], 1e6, 1e9),
     Goodbye: Goodbye("stopping", "It stops."),
 }
 TABLES: dict[FrameType, bytes] = {

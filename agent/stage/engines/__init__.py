@@ -14,7 +14,7 @@ from agent.stage.engines.stateful import StatefulEngine
 from agent.stage.errors import StageError, StageLoadError
 from agent.stage.types import EngineName, StageSpec
 
-__all__ = ["Engine", "load", "load_selected"]
+__all__ = ["Engine", "load", "load_selected", "open_engine"]
 
 _ENGINES: dict[EngineName, type[Engine]] = {"paged": PagedEngine, "stateful": StatefulEngine, "packed": PackedEngine}
 
@@ -42,10 +42,11 @@ def load_selected(spec: StageSpec) -> tuple[Engine, Selection]:
         except (StageError, RuntimeError) as error:
             return Verdict(f"Its self-test could not run: {last_line(error)}.")
 
-    return select(spec.device, spec.engine, lambda name: _open(name, spec, library), test)
+    return select(spec.device, spec.engine, lambda name: open_engine(name, spec, library), test)
 
 
-def _open(name: EngineName, spec: StageSpec, library: Library) -> Engine:
+def open_engine(name: EngineName, spec: StageSpec, library: Library) -> Engine:
+    """Load a stage with the engine of that name and no other. Raises StageLoadError."""
     try:
         return _ENGINES[name](spec, library)
     except MemoryError as error:

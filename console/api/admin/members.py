@@ -18,10 +18,12 @@ from agent.link.closing import CloseCode
 from agent.threads import finish_in_thread
 from console.api.admin import types as wire
 from console.api.admin.guard import AdminRoute, guarded
+from console.api.admin.measured import measured_view
 from console.api.admin.views import agent_views
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
 from console.fleet.hub import Hub
+from console.fleet.measured import stage_speeds
 from console.fleet.policies import PolicyPost
 from console.fleet.presence import Presence
 from console.registry.approval import ApprovalRule
@@ -63,6 +65,7 @@ class MemberRoutes:
             ("POST", "/invites", "operate", self.create_invite),
             ("DELETE", "/invites/{token_id}", "operate", self.revoke_invite),
             ("GET", "/agents", "view", self.list_agents),
+            ("GET", "/agents/{device_id}/measured", "view", self.show_measured),
             ("POST", "/agents/{device_id}/approve", "operate", self.approve),
             ("POST", "/agents/{device_id}/deny", "operate", self.deny),
             ("POST", "/agents/{device_id}/suspend", "operate", self.suspend),
@@ -118,6 +121,13 @@ class MemberRoutes:
         records = await finish_in_thread(self._registry.devices.list)
         views = agent_views(records, self._hub.agents(), elsewhere, now_s=time.time())
         return json_response(wire.Agents(views))
+
+    async def show_measured(self, request: Request, actor: Actor) -> Response:
+        record, libraries = await finish_in_thread(
+            lambda: (self._device(request), {one.digest: one.model_id for one in self._registry.libraries.list()})
+        )
+        live = next((agent for agent in self._hub.agents() if agent.device_id == record.device_id), None)
+        return json_response(measured_view(record, live, libraries, stage_speeds(record.facts), now_s=time.time()))
 
     async def approve(self, request: Request, actor: Actor) -> Response:
         self._registry.devices.approve(self._device(request).device_id, actor)

@@ -1,0 +1,119 @@
+"""What was measured on this PC, and what is still to be: `measured.json` in the data folder. Event loop only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from agent.link.messages import Device
+from agent.stage.speeds import Measurement
+from agent.stage.types import Numerics
+from agent.volunteer.memory_book import MAX_FILE_BYTES
+
+log = logging.getLogger(__name__)
+
+MOST_LIBRARIES, MOST_MEASUREMENTS = 16, 64
+"""The latest ones; a PC that saw more models than this forgets the first."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A library of which layers are here, and which of its ends."""
+
+    digest: str
+    embed: bool = False
+    head: bool = False
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is not measured yet: a library's layer on one device."""
+
+    library: Held
+    device: Device
+    numerics: Numerics
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    libraries: list[Held] = []
+    measurements: list[Measurement] = []
+
+
+class MeasurementBook:
+    """Remembers for the next start. A damaged file is begun anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "measured.json"
+        kept = _read(self._path)
+        self.libraries, self.measurements = kept.libraries, kept.measurements
+
+    def hold(self, came: Held) -> bool:
+        """Note layers that came; returns whether that is news."""
+        before = next((held for held in self.libraries if held.digest == came.digest), None)
+        if before is not None:
+            came = Held(came.digest, embed=came.embed or before.embed, head=came.head or before.head)
+            if came == before:
+                return False
+        self.libraries = [*(held for held in self.libraries if held != before), came][-MOST_LIBRARIES:]
+        self._write()
+        return True
+
+    def lose(self, library: Held) -> None:
+        """Forget a library whose layers are not here any more; what was measured stays true."""
+        self.libraries = [held for held in self.libraries if held.digest != library.digest]
+        self._write()
+
+    def add(self, measured: Measurement) -> None:
+        """Take a measurement; one of the same library, device and numerics is replaced."""
+        others = [known for known in self.measurements if _place(known) != _place(measured)]
+        self.measurements = [*others, measured][-MOST_MEASUREMENTS:]
+        self._write()
+
+    def missing(self, devices: Sequence[Device], openvino: str) -> list[Wanted]:
+        """List what is not measured with these drivers and this runtime, the latest library first."""
+        return [
+            Wanted(held, device, numerics)
+            for held in reversed(self.libraries)
+            for device in devices
+            for numerics in _numerics(device)
+            if not any(_says(known, held, device, openvino, numerics) for known in self.measurements)
+        ]
+
+    def _write(self) -> None:
+        fresh = self._path.with_suffix(".new")
+        try:
+            fresh.write_bytes(msgspec.json.encode(_Kept(self.libraries, self.measurements)))
+            fresh.replace(self._path)
+        except OSError as error:
+            log.info("%s cannot be written (%s); this PC is measured anew next time.", self._path, error.strerror)
+
+
+def _numerics(device: Device) -> list[Numerics]:
+    # An NPU computes in 16 bits.
+    return ["fast"] if device.name.startswith("NPU") else ["fast", "exact"]
+
+
+def _place(known: Measurement) -> tuple[str, str, str]:
+    return known.library_digest, known.device, known.numerics
+
+
+def _says(known: Measurement, held: Held, device: Device, openvino: str, numerics: Numerics) -> bool:
+    """Whether a measurement still holds, and says all that can be known here."""
+    same = _place(known) == (held.digest, device.name, numerics)
+    same = same and (known.driver, known.openvino) == (device.driver, openvino)
+    lacks_embed = held.embed and any(speed.embed_ms is None for speed in known.speeds)
+    lacks_head = held.head and any(speed.head_ms is None for speed in known.speeds)
+    return same and not lacks_embed and not lacks_head
+
+
+def _read(path: Path) -> _Kept:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            return _Kept()
+        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except FileNotFoundError:
+        return _Kept()
+    except (OSError, msgspec.MsgspecError) as error:
+        log.info("%s cannot be read (%s); this PC is measured anew.", path, type(error).__name__)
+        return _Kept()
