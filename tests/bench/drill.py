@@ -1,6 +1,6 @@
 """`drill`: PCs leave in the middle of four answers, and what their clients notice of it.
 
-Three PCs serve the model in two stages, in `exact`, with a standby; every PC's link passes a userspace one. A fourth
+Four PCs serve the model in two stages, in `exact`, with two standbys; every PC's link passes a userspace one. A fifth
 gives the answers that nobody disturbs, from a pipeline of its own. The cases are in `drill_cases`, the faults in
 `tests.support.faults`; the README of this folder says what the keys mean.
 """
@@ -157,7 +157,7 @@ class Drill:
         )
 
     def _prepare(self, standby: Standby) -> None:
-        """Have the model served with such a standby, and know how fast it reads."""
+        """Have the model served with such standbys, and know how fast it reads."""
         if standby in self.read_per_s and self._fleet.standby == standby:
             return
         self._fleet.deploy(standby)
@@ -169,7 +169,7 @@ class Drill:
             raise SystemExit(f"The pipelines differ before anything was disturbed: {[one.problem for one in heard]}")
         took_s = max(one.came_s[0] for one in heard) - asked_s
         self.read_per_s[standby] = sum(one.prompt_tokens for one in heard) / took_s
-        self._say(f"with a {standby} standby {self.read_per_s[standby]:.0f} tokens of prompts are read a second")
+        self._say(f"with {standby} standbys {self.read_per_s[standby]:.0f} tokens of prompts are read a second")
 
     def _questions(self, words: int, tokens: int) -> list[Question]:
         """Make four that nobody has asked in this run, so that no cache helps; every other one is sampled."""

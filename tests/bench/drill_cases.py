@@ -27,7 +27,7 @@ SHORT_WORDS, LONG_WORDS = 20, 150
 
 
 class Case(NamedTuple):
-    """One fault, at one moment of four running answers, with one kind of standby."""
+    """One fault, at one moment of four running answers, with one kind of standbys."""
 
     fault: Fault
     standby: Standby

@@ -1,4 +1,4 @@
-"""The fleet of the `drill` benchmark: three PCs to be disturbed, one that is left alone, and a look at the status."""
+"""The fleet of the `drill` benchmark: four PCs to be disturbed, one that is left alone, and a look at the status."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from tests.support.faults import Faults
 from tests.support.streamed import Heard, Question, stream
 
 Say = Callable[[str], None]
-PCS = ("pc-0", "pc-1", "pc-2")
+PCS = ("pc-0", "pc-1", "pc-2", "pc-3")
 QUIET_PC = "pc-quiet"
 MODEL, QUIET = "drilled", "undisturbed"
 STAGES, STREAMS, CONTEXT = 2, 4, 256
+STANDBYS = 2
+"""So that each stage has a hot one of its own."""
 WHOLE_WAIT_S = 90.0
 POLL_S = 0.05
 
@@ -83,9 +85,9 @@ class DrillFleet:
         return Faults(self._fleet, self._network, self._links)
 
     def deploy(self, standby: Standby) -> None:
-        """Serve the drilled model anew, with one standby of a kind, and wait for both."""
+        """Serve the drilled model anew, with standbys of a kind, and wait for all of it."""
         self.standby = standby
-        self._fleet.deploy(self._request(MODEL, PCS, stages=STAGES, standbys=1, standby=standby))
+        self._fleet.deploy(self._request(MODEL, PCS, stages=STAGES, standbys=STANDBYS, standby=standby))
         self.wait_until_whole(standby)
 
     def ask(
@@ -145,8 +147,12 @@ class DrillFleet:
 
     def _is_whole(self, standby: Standby) -> bool:
         view = self._view(self._fleet.admin)
-        del standby
-        return view.state == "ready" and len(view.stages) == STAGES
+        there = [one for one in view.standbys if one.ready and one.kind == standby]
+        if view.state != "ready" or len(view.stages) != STAGES:
+            return False
+        if standby == "hot":
+            return {(one.first, one.last) for one in there} == {(one.first, one.last) for one in view.stages}
+        return len({one.device_id for one in there}) == STANDBYS
 
     @staticmethod
     def _view(admin: AdminClient) -> wire.PipelineView:
@@ -154,12 +160,11 @@ class DrillFleet:
 
     def _request(self, model: str, pcs: tuple[str, ...] | list[str], **fields: Any) -> wire.DeployRequest:
         devices = {agent.name: agent.device_id for agent in self._fleet.admin.agents()}
-        known = set(wire.DeployRequest.__struct_fields__)
         return wire.DeployRequest(
             model=model,
             devices=[devices[name] for name in pcs],
             numerics="exact",
             context=CONTEXT,
             streams=STREAMS,
-            **{name: value for name, value in fields.items() if name in known},
+            **fields,
         )

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Literal, Self, get_args
 
@@ -17,6 +17,7 @@ from agent.control.errors import ControlError
 from agent.control.protocol import Pause, Resume
 from installer.loopback import LoopbackFleet
 from tests.bench.net import NEAR, Link, Network, Shape
+from tests.support.patience import PATIENCE_S
 
 Fault = Literal[
     "kill-agent", "kill-stage", "freeze-agent", "freeze-stage", "black-hole", "slow-link", "yield", "wrong-epoch"
@@ -25,7 +26,6 @@ FAULTS: tuple[Fault, ...] = get_args(Fault)
 SLOW = Shape(delay_ms=100, jitter_ms=50, bytes_per_s=1_000_000)
 """A bad radio link: far more than a PC in the house, far less than none."""
 STAGE_MODULES = ("agent.stage.worker", "tests.support.erring_stage")
-CONTROL_WAIT_S = 10.0
 
 
 def stage_processes(agent: int) -> list[psutil.Process]:
@@ -71,13 +71,10 @@ class Faults:
                 self._remedies.pop()()
 
     def do(self, fault: Fault, name: str) -> float:
-        """Let it happen to a PC; returns when it did, on the monotonic clock."""
-        if fault == "yield":
-            began_s = time.monotonic()
-            self._ways[fault](name)
-            return began_s
+        """Let it happen to a PC; returns when it began to, on the monotonic clock."""
+        began_s = time.monotonic()
         self._ways[fault](name)
-        return time.monotonic()
+        return began_s
 
     def undo(self) -> None:
         """Put everything right: wake what was frozen, heal links, end pauses, start what was killed."""
@@ -149,13 +146,13 @@ class Faults:
         self._remedies.append(lambda: self._order(name, resume))
         self._order(name, pause)
 
-    def _order(self, name: str, give: Callable[[ControlClient], object]) -> None:
+    def _order(self, name: str, give: Callable[[ControlClient], Awaitable[None]]) -> None:
         async def order() -> None:
             async with (
-                asyncio.timeout(CONTROL_WAIT_S),
+                asyncio.timeout(PATIENCE_S),
                 ControlClient.open(self._fleet.agent_folder(name), "cli") as client,
             ):
-                await give(client)  # type: ignore[misc]
+                await give(client)
 
         asyncio.run(order())
 
