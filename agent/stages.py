@@ -28,7 +28,7 @@ from agent.stage.errors import StageError, StageGone, StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.types import DirectSpec, Epoch, PipelineId
 from agent.volunteer.duty import StagesPhase, Volunteer
-from agent.watchdog import LOOK_S, stall_of
+from agent.watchdog import LOOK_S, Pulse, stall_of, wants_processor
 
 log = logging.getLogger(__name__)
 
@@ -208,10 +208,14 @@ class Stages:
 
     async def _end_of(self, live: LiveStage, ended: asyncio.Future[str]) -> str:
         """Wait until the child ends, or does not get on any more; returns why."""
+        pulse = Pulse()
         while not (stall := stall_of(live.gate, time.monotonic_ns())):
             await asyncio.wait({ended}, timeout=LOOK_S)
             if ended.done():
                 return ended.result()
+            silent = pulse.look(live.gate.beat_ns)
+            if pulse.is_frozen(starved=silent > 0 and wants_processor(live.child.pid)):
+                return f"The stage's process was frozen for {silent * LOOK_S:.0f} s and was ended."
         return stall
 
     def _on_progress(self, request: LoadStage, progress: StageProgress) -> None:

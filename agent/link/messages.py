@@ -90,11 +90,13 @@ class MarkKept(msgspec.Struct, frozen=True, tag=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag=True):
-    """Agent -> console, every `heartbeat_s`, and at once when the state changes."""
+    """Agent -> console, every `heartbeat_s`, and at once when the state changes; more often while it serves a stage."""
 
     memory_free_bytes: int
     state: VolunteerState = "available"
     reasons: list[str] = []
+    next_s: float = 0.0
+    """How soon the next one comes; the PC is taken for lost when several of these have passed (0: unsaid)."""
 
 
 class Yield(msgspec.Struct, frozen=True, tag=True):

@@ -25,6 +25,7 @@ from console.fleet.events import AgentView
 from console.fleet.uplinks import Uplink
 from console.registry.records import DeviceRecord
 
+MISSED_HEARTBEATS, MISSED_FAST_BEATS = 3, 5
 OnProgress = Callable[[StageProgress], None]
 
 
@@ -69,6 +70,12 @@ class Session:
     def __post_init__(self) -> None:
         if self.hello.state != "available":
             self.heartbeat = Heartbeat(0, self.hello.state, self.hello.reasons)
+
+    def patience_s(self, heartbeat_s: float) -> float:
+        """How long it may be silent: several of the pauses between heartbeats it has promised."""
+        if self.heartbeat is not None and 0 < self.heartbeat.next_s < heartbeat_s:
+            return self.heartbeat.next_s * MISSED_FAST_BEATS
+        return heartbeat_s * MISSED_HEARTBEATS
 
     @property
     def is_held(self) -> bool:

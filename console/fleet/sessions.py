@@ -20,7 +20,7 @@ from console.fleet.uplinks import Uplink
 
 log = logging.getLogger(__name__)
 
-MISSED_HEARTBEATS = 3
+LOOK_S = 0.25
 JOIN_S = OPEN_TIMEOUT_S + 5.0
 """How long an agent may take between its two links: longer than it waits itself."""
 CUT_S = 0.5
@@ -128,11 +128,17 @@ class Sessions:
     async def watch(self) -> None:
         """Look for heartbeats that stopped, until cancelled."""
         loop = asyncio.get_running_loop()
+        pause_s = min(self._heartbeat_s / 2, LOOK_S)
         while True:
-            await asyncio.sleep(self._heartbeat_s / 2)
-            patience_s, now_s = self._heartbeat_s * MISSED_HEARTBEATS, loop.time()
+            before_s = loop.time()
+            await asyncio.sleep(pause_s)
+            now_s = loop.time()
+            if now_s - before_s > 2 * pause_s:
+                # This side was busy: what came meanwhile was not read yet.
+                continue
             for session in self:
                 # Heartbeats begin when both links are up, and the second may wait in a long queue.
+                patience_s = session.patience_s(self._heartbeat_s)
                 allowed_s = patience_s if session.data is not None else max(patience_s, JOIN_S)
                 if session.seen_s < now_s - allowed_s:
                     self.lose(session, "its heartbeats stopped", CloseCode.STALLED, "silent")

@@ -99,6 +99,11 @@ class Coordinator:
         return self._scheduler.limits.stream_tokens
 
     @property
+    def recovers(self) -> bool:
+        """Whether somebody replaces a stage that is found to be lost."""
+        return self.on_lost is not None
+
+    @property
     def is_proven(self) -> bool:
         """Whether a token came through the stages there are now."""
         return not self._why_not() and self._prober.age_s >= 0

@@ -10,14 +10,18 @@ from console.pipeline.plans import Step
 class Deadlines(NamedTuple):
     """A step must be answered within `step_s` of the last progress, and `token_s` more for each of its tokens.
 
-    A long prefill is slow but not stuck, so its deadline grows with its size.
+    A long prefill is slow but not stuck, so its deadline grows with its size. Where missing one only
+    means to go on elsewhere, the steps before say how long one takes: `usual` times that, and at least `least_s`.
     """
 
     step_s: float = 30.0
     token_s: float = 0.1
+    least_s: float = 3.0
+    usual: float = 20.0
 
 
 DEFAULT_DEADLINES = Deadlines()
+USUAL_KEPT = 0.98
 
 
 class Sent(NamedTuple):
@@ -35,6 +39,11 @@ class Flight:
         self._deadlines = deadlines
         self._sent: dict[int, Sent] = {}
         self._progress_s = 0.0
+        self._usual_s = 0.0
+        """The longest pause between two answers, fading."""
+        self._least_s = deadlines.least_s
+        self.hasty = False
+        """Whether a missed deadline costs little."""
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -53,8 +62,13 @@ class Flight:
 
     def remove(self, step_id: int, now_s: float) -> Sent | None:
         """Note that a step was answered or given up: that is progress."""
+        self._usual_s = max(now_s - self._progress_s, USUAL_KEPT * self._usual_s)
         self._progress_s = now_s
         return self._sent.pop(step_id, None)
+
+    def missed(self) -> None:
+        """A deadline was missed: the next one is later, for the case that nothing was wrong."""
+        self._least_s = min(2 * self._least_s, self._deadlines.step_s)
 
     def clear(self) -> None:
         """Forget everything: the stages are gone."""
@@ -66,7 +80,10 @@ class Flight:
         oldest = next(iter(self._sent.values()), None)
         if oldest is None:
             return 0.0
-        return self._deadlines.step_s + self._deadlines.token_s * len(oldest.step.tokens)
+        limits, allowed_s = self._deadlines, self._deadlines.step_s
+        if self.hasty and self._usual_s:
+            allowed_s = min(allowed_s, max(self._least_s, limits.usual * self._usual_s))
+        return allowed_s + limits.token_s * len(oldest.step.tokens)
 
     def left_s(self, now_s: float) -> float:
         """How much of that is left; one timer is enough, because steps are answered in order."""

@@ -32,6 +32,11 @@ _LOST = frozenset({"gone", "stale", "yielded"})
 class Listener(Protocol):
     """What hears of the steps; none of it may block or raise."""
 
+    @property
+    def recovers(self) -> bool:
+        """Whether a lost stage is replaced."""
+        ...
+
     def sent(self, step: Step) -> None:
         """A step left."""
         ...
@@ -138,6 +143,11 @@ class Traffic:
 
     def _on_tokens(self, codec: StepCodec, frame: Frame) -> None:
         wants = self._scheduler.expects(frame.step)
+        if wants is None and frame.step in self._flight and codec.in_sequence(frame):
+            # Links keep the order: what should have come before was lost.
+            self._drop(frame, "an answer before it is missing")
+            self._listener.lost(f"An answer of {self._name(-1)} did not come, but the one after it.")
+            return
         if wants is None or not codec.in_sequence(frame):
             self._drop(frame, "no such step is expected next")
             return
@@ -188,10 +198,13 @@ class Traffic:
             self._listener.lost(f"{self._name(0)} cannot be reached: {error}")
 
     def _arm(self) -> None:
+        self._flight.hasty = self._listener.recovers
         left_s = self._flight.left_s(self._clock())
         if left_s <= 0:
+            waited_s = self._flight.allowed_s
+            self._flight.missed()
             self._listener.lost(
-                f"No stage of {self._model_id} answered for {self._flight.allowed_s:.0f} s"
+                f"No stage of {self._model_id} answered for {waited_s:.0f} s"
                 f" (PCs: {', '.join(stage.device_name for stage in self.stages)})."
             )
             return

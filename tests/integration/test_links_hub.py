@@ -101,6 +101,14 @@ async def test_an_agent_without_heartbeats_is_lost(tmp_path: Path) -> None:
         assert isinstance(await ending(agent.data), LinkStalled)
 
 
+async def test_whoever_promised_to_beat_often_is_missed_soon(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path, heartbeat_s=PATIENCE_S) as fleet:
+        agent = await join(fleet, fleet.enrol("ann"))
+        await agent.say(Heartbeat(1, next_s=0.02))
+        await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
+        assert isinstance(await ending(agent.data), LinkStalled)
+
+
 async def test_a_heartbeat_is_shown_and_a_goodbye_is_a_clean_end(fleet: Fleet) -> None:
     agent = await join(fleet, fleet.enrol("ann"))
     await agent.say(Heartbeat(memory_free_bytes=5, state="held", reasons=["user"]))

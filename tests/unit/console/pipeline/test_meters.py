@@ -73,3 +73,20 @@ def test_the_deadline_counts_from_the_last_progress_and_grows_with_the_step() ->
     assert flight.left_s(115.0) == pytest.approx(10.5)
     flight.clear()
     assert not flight
+
+
+def test_where_a_missed_deadline_costs_little_the_steps_before_say_what_is_late() -> None:
+    flight = Flight(Deadlines(step_s=30.0, token_s=0.0))
+    flight.hasty = True
+    flight.add(make_step(1), 0.0)
+    assert flight.left_s(0.0) == 30.0, "nothing is known"
+    flight.remove(1, 0.1)
+    flight.add(make_step(2), 0.1)
+    assert flight.left_s(0.1) == 3.0
+    flight.missed()
+    assert flight.left_s(0.1) == 6.0
+    flight.remove(2, 1.1)
+    flight.add(make_step(3), 1.1)
+    assert flight.left_s(1.1) == 20.0
+    flight.hasty = False
+    assert flight.left_s(1.1) == 30.0

@@ -211,6 +211,30 @@ async def test_whoever_brings_others_hears_of_a_loss_that_the_steps_show() -> No
     assert ids_of(await asked.task) == ids_of(await undisturbed("hello"))
 
 
+async def test_an_answer_that_was_lost_on_its_way_is_noticed_by_the_next_one() -> None:
+    stages = Stages(count=2)
+    coordinator = make_coordinator(stages)
+    reasons: list[str] = []
+    coordinator.on_lost = reasons.append
+    asked = [Asked(coordinator, prompt) for prompt in ("one", "two")]
+    for one in asked:
+        await one.has(3)
+    lost: list[int] = []
+
+    def lose_one(frame: Frame) -> list[Frame]:
+        if not lost:
+            lost.append(frame.step)
+            return []
+        return [frame]
+
+    stages.change = lose_one
+    await settle(lambda: bool(reasons))
+    assert reasons == ["An answer of pc-1 (stage 1) did not come, but the one after it."]
+    take_over(coordinator)
+    for one, prompt in zip(asked, ("one", "two"), strict=True):
+        assert ids_of(await one.task) == ids_of(await undisturbed(prompt))
+
+
 async def test_a_loss_that_nobody_makes_good_ends_every_answer(expected_logs: Any) -> None:
     expected_logs(LOGGER, "Nobody")
     coordinator = make_coordinator(Stages(), streams=1)
