@@ -18,6 +18,8 @@ BENCHES = {
     "fleet": "fleet",
     "idle": "idle",
     "pipeline": "pipeline",
+    "planner": "planner",
+    "simulate": "simulate",
     "wan": "wan",
     "yield": "giving_back",
 }
