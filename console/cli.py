@@ -23,6 +23,7 @@ from console.api.admin.types import StandbyKind
 from console.cli_access import add_access
 from console.cli_devices import add_devices
 from console.cli_members import add_members
+from console.cli_plan import add_plan, add_rules, rules_from
 from console.cli_policy import add_policy
 from console.cli_tools import Commands, client_of, command, show
 from console.errors import ClientError, ConsoleError
@@ -59,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     add_members(commands)
     _add_models(commands)
+    add_plan(commands)
     add_access(commands)
     add_policy(commands)
     add_devices(commands)
@@ -129,6 +131,7 @@ def _add_models(commands: Commands) -> None:
     deliver.add_argument("--first", type=int, default=0, metavar="N", help="the first layer")
     deliver.add_argument("--last", type=int, metavar="N", help="the layer after the last one (default: all)")
     deliver.add_argument("--device", action="append", default=[], metavar="ID", help="only to these PCs; repeat it")
+    add_rules(deploy)
     undeploy = command(commands, "undeploy", "stop serving a model", _undeploy)
     undeploy.add_argument("model", metavar="MODEL")
     command(commands, "status", "show what runs where and how fast", _status)
@@ -197,6 +200,7 @@ def _deploy(options: argparse.Namespace) -> int:
         standbys=options.standbys,
         standby=options.standby,
         recover_s=options.recover,
+        rules=rules_from(options),
     )
     broken: wire.Broken | None = None
     with client_of(options) as console, tables.DeployView(tables.printer()) as view:

@@ -19,6 +19,7 @@ import msgspec
 from agent.volunteer.wishes import PlainValue
 from console.api.admin import types as wire
 from console.api.admin.measured import MeasuredView
+from console.api.admin.plan_types import Answers, PlanRequest, Plans, Question
 from console.api.http import ErrorEnvelope
 from console.data import ServiceFile, admin_key_path, service_file_path
 from console.errors import ClientError, ServiceRefused, ServiceUnreachable
@@ -173,6 +174,12 @@ class AdminClient:
 
     def stop_delivery(self, model: str) -> None:
         self._call("DELETE", f"/deliveries/{quote(model, safe='/')}", wire.Done)
+
+    def plan(self, asked: PlanRequest) -> Plans:
+        return self._call("POST", "/plans", Plans, asked)
+
+    def what_if(self, question: Question) -> Answers:
+        return self._call("POST", "/plans/what-if", Answers, question, silence_s=300)
 
     def undeploy(self, model: str) -> None:
         self._call("DELETE", f"/deployments/{quote(model, safe='/')}", wire.Done)

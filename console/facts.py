@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from agent.link.identity import DeviceId
-from agent.link.messages import Device, Hello
+from agent.link.messages import Device
 from agent.stage.types import EngineChoice
 from console.api.admin.types import DeployRequest
 from console.deployments.live import LivePipeline
@@ -24,8 +28,11 @@ from console.fleet.measured import (
 )
 from console.planner.types import AgentFacts, Speed
 from console.registry.errors import NotFound
+from console.registry.records import DeviceRecord
 from console.registry.registry import Registry
 from console.registry.sightings import Sighting
+from console.standing import standing, units_held
+from shard_export.library.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +49,10 @@ _PREFERRED: dict[EngineChoice, tuple[str, ...]] = {
 class FleetFacts:
     """Collects facts from the hub and the registry, and writes measurements back."""
 
-    def __init__(self, registry: Registry, hub: Hub) -> None:
+    def __init__(self, registry: Registry, hub: Hub, now: Callable[[], float] = time.time) -> None:
         self._registry = registry
         self._hub = hub
+        self._now = now
 
     def resolve(self, wanted: Sequence[str]) -> list[str]:
         """Turn ids, beginnings of ids and device codes into ids, each PC once. Raises DeployRefused."""
@@ -60,7 +68,7 @@ class FleetFacts:
             for agent in self._hub.agents()
             if (not request.devices or agent.device_id in request.devices)
             and (agent.heartbeat is None or agent.heartbeat.state == "available")
-            and _device_for(agent.hello, request.engine) is not None
+            and _device_for(agent.hello.devices, request.engine) is not None
         ]
 
     def collect(
@@ -69,41 +77,53 @@ class FleetFacts:
         device_ids: Sequence[str],
         others: Sequence[LivePipeline],
         library_digest: str = "",
+        manifest: Manifest | None = None,
     ) -> list[AgentFacts]:
         """Describe these PCs for the planner; what other models use of their memory is taken off.
 
-        `library_digest` is what they are to run: what was measured with it counts before what others took.
+        `library_digest` is what they are to run: what was measured with it counts before what others took. Without its
+        `manifest` nobody knows which of its units they hold.
         """
+        records = {str(record.device_id): record for record in self._registry.devices.list("active")}
         facts = []
         for agent in self._hub.agents():
-            device = _device_for(agent.hello, request.engine)
+            device = _device_for(agent.hello.devices, request.engine)
             if agent.device_id not in device_ids or device is None:
                 continue
             held = [live.held[agent.device_id] for live in others if agent.device_id in live.held]
             used = sum(one.stage.memory_bytes for one in held)
-            known = self._known(agent.device_id)
-            found = find_speed(
-                measurements_of(known),
-                device,
-                agent.hello.openvino,
+            described = AgentFacts(
+                device_id=agent.device_id,
+                name=agent.name,
+                memory_budget_bytes=max(0, device.memory_bytes - used),
+                device=device.name,
                 engine=request.engine,
-                numerics=request.numerics,
-                library_digest=library_digest,
+                held=units_held(manifest, partial(self._hub.has_files, agent.device_id)) if manifest else frozenset(),
             )
-            round_trip, down = round_trip_of(known), down_of(known)
-            facts.append(
-                AgentFacts(
-                    device_id=agent.device_id,
-                    name=agent.name,
-                    memory_budget_bytes=max(0, device.memory_bytes - used),
-                    ms_per_mb=stage_speeds(known).get(_kind(request, device.name)),
-                    device=device.name,
-                    engine=request.engine,
-                    speed=None if found is None else _speed(found, library_digest),
-                    rtt_ms=None if round_trip is None else round_trip.value,
-                    bytes_per_s=None if down is None else down.value,
-                )
+            record = records.get(agent.device_id)
+            if record is not None:
+                measured = _measured(described, record.facts, device, agent.hello.openvino, request, library_digest)
+                described = standing(measured, record, self._now())
+            facts.append(described)
+        return facts
+
+    def known(self, request: DeployRequest, library_digest: str = "") -> list[AgentFacts]:
+        """Describe every PC of the fleet, connected or not, as if nothing ran on it."""
+        facts = []
+        for record in self._registry.devices.list("active"):
+            device = _device_for(_devices_of(record), request.engine)
+            if device is None or (request.devices and record.device_id not in request.devices):
+                continue
+            described = AgentFacts(
+                device_id=record.device_id,
+                name=record.name,
+                memory_budget_bytes=device.memory_bytes,
+                device=device.name,
+                engine=request.engine,
             )
+            openvino = str(record.facts.get("openvino", ""))
+            measured = _measured(described, record.facts, device, openvino, request, library_digest)
+            facts.append(standing(measured, record, self._now()))
         return facts
 
     def measured(self, live: LivePipeline, request: DeployRequest) -> None:
@@ -125,6 +145,28 @@ class FleetFacts:
         self._registry.sightings.note([Sighting(DeviceId(device_id), facts={STAGES_FACT: measurements})])
 
 
+def _measured(
+    facts: AgentFacts, known: Mapping[str, Any], device: Device, openvino: str, request: DeployRequest, digest: str
+) -> AgentFacts:
+    """Add what was measured of a PC and its link."""
+    found = find_speed(
+        measurements_of(known),
+        device,
+        openvino,
+        engine=request.engine,
+        numerics=request.numerics,
+        library_digest=digest,
+    )
+    round_trip, down = round_trip_of(known), down_of(known)
+    return msgspec.structs.replace(
+        facts,
+        ms_per_mb=stage_speeds(known).get(_kind(request, device.name)),
+        speed=None if found is None else _speed(found, digest),
+        rtt_ms=None if round_trip is None else round_trip.value,
+        bytes_per_s=None if down is None else down.value,
+    )
+
+
 def _speed(found: Found, library_digest: str) -> Speed:
     """Say it as the planner takes it: the ends are a model's own."""
     measurement, speed = found
@@ -144,9 +186,17 @@ def _kind(request: DeployRequest, device: str) -> str:
     return f"{request.engine}/{request.numerics}/{device}"
 
 
-def _device_for(hello: Hello, engine: EngineChoice) -> Device | None:
+def _devices_of(record: DeviceRecord) -> list[Device]:
+    """Return the devices a PC had when it was here last."""
+    try:
+        return msgspec.convert(record.facts.get("devices", []), list[Device])
+    except msgspec.ValidationError:
+        return []
+
+
+def _device_for(devices: Sequence[Device], engine: EngineChoice) -> Device | None:
     """Choose the PC's device for an engine; None when the PC cannot run it."""
-    able = {device.name: device for device in hello.devices if engine == "auto" or engine in device.engines}
+    able = {device.name: device for device in devices if engine == "auto" or engine in device.engines}
     for name in _PREFERRED[engine]:
         if name in able:
             return able[name]

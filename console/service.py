@@ -32,6 +32,7 @@ from agent.threads import finish_in_thread
 from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
 from console.api.admin.members import MemberRoutes
+from console.api.admin.planning import PlanningRoutes
 from console.api.admin.policy import PolicyRoutes
 from console.api.admin.routes import AdminRoutes
 from console.api.app import build_app
@@ -56,6 +57,7 @@ from console.data import (
 from console.deliveries import DeliveryJobs
 from console.deployments.deployments import Deployments
 from console.errors import DataFolderUnusable, PortUnavailable
+from console.facts import FleetFacts
 from console.fleet.admission import Admission
 from console.fleet.clones import CloneWatch
 from console.fleet.distribution import Distribution
@@ -66,6 +68,7 @@ from console.fleet.presence import Presence
 from console.fleet.upkeep import Upkeep
 from console.fleet.whereabouts import Whereabouts
 from console.libraries import LibraryShelf
+from console.planning import Planning
 from console.registry.access import authorise
 from console.registry.authority import Authority
 from console.registry.errors import RegistryError
@@ -206,6 +209,7 @@ class ConsoleService:
             *admin.routes(),
             *members.routes(),
             *PolicyRoutes(self._registry, post, gate).routes(),
+            *PlanningRoutes(Planning(FleetFacts(self._registry, self._hub), shelf, self._deployments), gate).routes(),
             *AccessRoutes(self._registry, gate).routes(),
         ]
         self._api = await self._make_api(build_app(routes), authority)

@@ -13,13 +13,12 @@ import logging
 import time
 from collections.abc import AsyncIterator
 
-import msgspec
-
 from console.api.admin import types as wire
 from console.api.models import ServedModel
 from console.deployments.book import Book
 from console.deployments.entry import Entry, SavedPlan
 from console.deployments.keeper import Keeper
+from console.deployments.live import LivePipeline
 from console.deployments.replacing import Replacing
 from console.errors import DeployRefused, ModelUnavailable
 from console.facts import FleetFacts
@@ -29,6 +28,7 @@ from console.libraries import LibraryShelf
 from console.pipeline.types import Generator
 from console.registry.audit import Actor
 from console.registry.registry import Registry
+from console.standing import resolved
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,10 @@ class Deployments:
             )
         return entry.live.coordinator
 
+    def live(self) -> list[LivePipeline]:
+        """List what is up."""
+        return [entry.live for entry in self._book.all() if entry.live is not None]
+
     def views(self) -> list[wire.PipelineView]:
         """Describe every deployment."""
         return [
@@ -102,7 +106,7 @@ class Deployments:
         """
         library = self._shelf.of_model(request.model)
         self._replacing.check(request.model)
-        request = msgspec.structs.replace(request, devices=self._facts.resolve(request.devices))
+        request = resolved(request, self._facts.resolve)
         former = self._book.entries.get(request.model)
         plan = SavedPlan(self._book.new_pipeline(), int(time.time()))
         epoch = former.epoch if former is not None else 0

@@ -83,9 +83,9 @@ class Keeper:
             report=entry.tell,
             draft=draft_library(self._shelf, entry.request),
         )
-        live = await rollout.run(
-            self._facts.collect(entry.request, agents, self._book.live_beside(entry), entry.digest)
-        )
+        beside = self._book.live_beside(entry)
+        facts = self._facts.collect(entry.request, agents, beside, library.digest, library.manifest)
+        live = await rollout.run(facts)
         for device_id in set(entry.device_ids()) - set(live.device_ids):
             await self._hub.unload(device_id, entry.plan.pipeline)
         entry.live, entry.state, entry.message, entry.failures = live, "ready", "", 0
@@ -189,8 +189,9 @@ class Keeper:
             return self._book.new_epoch(entry)
 
         available = self._facts.available(entry.request)
-        agents = self._facts.collect(entry.request, available, self._book.live_beside(entry), entry.digest)
-        takeover = Takeover(self._hub, self._library(entry), entry.request, live, new_epoch)
+        library, beside = self._library(entry), self._book.live_beside(entry)
+        agents = self._facts.collect(entry.request, available, beside, library.digest, library.manifest)
+        takeover = Takeover(self._hub, library, entry.request, live, new_epoch)
         await takeover.run(agents, avoid)
         self._book.settle(entry, live, CONSOLE)
 

@@ -24,6 +24,7 @@ from console.pipeline.tokens import ModelTokenizer
 from console.planner.costs import Costs
 from console.planner.ranges import plan
 from console.planner.types import AgentFacts, ModelFacts, Plan, PlanImpossible
+from console.standing import rules_of
 
 
 class Rollout:
@@ -121,8 +122,10 @@ class Rollout:
         return (time.perf_counter() - started_s) * 1000
 
 
-async def make_plan(library: LoadedLibrary, request: wire.DeployRequest, agents: Sequence[AgentFacts]) -> Plan:
-    """Plan a model on some PCs. Raises DeployRefused with the planner's sentence."""
+async def make_plan(
+    library: LoadedLibrary, request: wire.DeployRequest, agents: Sequence[AgentFacts], current: Plan | None = None
+) -> Plan:
+    """Plan a model on some PCs, as near to the `current` plan as is good. Raises DeployRefused as the planner says."""
     manifest = library.manifest
     if request.context > manifest.context_tokens:
         raise DeployRefused(
@@ -137,6 +140,8 @@ async def make_plan(library: LoadedLibrary, request: wire.DeployRequest, agents:
             context_tokens=request.context,
             streams=request.streams,
             stages=request.stages,
+            rules=rules_of(request),
+            current=current,
         )
     except PlanImpossible as error:
         raise DeployRefused(str(error)) from None

@@ -21,7 +21,9 @@ from console.deployments.loading import StageLoads
 from console.facts import FleetFacts
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.fleet.hub import Hub
+from console.planner.candidates import beside
 from console.planner.types import AgentFacts, PlannedStage
+from console.standing import rules_of
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ class Standbys:
         loaded = {(held.stage.first, held.stage.last) for held in live.standbys}
         ranges = [stage for stage in live.plan.stages if (stage.first, stage.last) not in loaded]
         hot = {held.stage.device_id for held in live.standbys}
-        chosen = [agent for agent in self._agents(entry) if agent.device_id in hot]
+        chosen = [agent for agent in self._agents(entry, live) if agent.device_id in hot]
         if entry.request.standby == "warm":
             chosen = self._spares(entry, live)[: entry.request.standbys]
         for agent in chosen:
@@ -113,9 +115,12 @@ class Standbys:
             del live.warm[device_id]
             self._book.say_what_stays([device_id])
 
-    def _agents(self, entry: Entry) -> list[AgentFacts]:
+    def _agents(self, entry: Entry, live: LivePipeline) -> list[AgentFacts]:
         available = self._facts.available(entry.request)
-        return self._facts.collect(entry.request, available, self._book.live_beside(entry), entry.digest)
+        manifest = None if entry.library is None else entry.library.manifest
+        others = self._book.live_beside(entry)
+        agents = self._facts.collect(entry.request, available, others, entry.digest, manifest)
+        return beside(agents, live.plan.stages, rules_of(entry.request))
 
     def _spares(self, entry: Entry, live: LivePipeline) -> list[AgentFacts]:
         """List the PCs that do nothing for this model: those with its units first, then the fastest."""
@@ -125,7 +130,7 @@ class Standbys:
             return agent.device_id not in live.warm, speed, agent.device_id
 
         busy = {*live.device_ids, *live.held}
-        return sorted((agent for agent in self._agents(entry) if agent.device_id not in busy), key=order)
+        return sorted((agent for agent in self._agents(entry, live) if agent.device_id not in busy), key=order)
 
 
 def _least_covered(live: LivePipeline) -> tuple[int, PlannedStage]:

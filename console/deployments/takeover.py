@@ -21,7 +21,9 @@ from console.errors import DeployFailed, DeployRefused
 from console.fleet.errors import StageLoadFailed
 from console.fleet.hub import Hub
 from console.libraries import LoadedLibrary
+from console.planner.candidates import beside
 from console.planner.types import AgentFacts, Plan, PlannedStage
+from console.standing import rules_of
 
 log = logging.getLogger(__name__)
 
@@ -72,17 +74,19 @@ class Takeover:
     async def _choose(self, agents: Sequence[AgentFacts], avoid: Collection[str], lost: Collection[str]) -> Plan:
         """Keep the ranges where somebody takes them over, else plan anew with whoever is there."""
         live = self._live
-        stages = succeed(live.plan.stages, live.held, agents, self._has_units, avoid=avoid, lost=lost)
+        near = beside(agents, live.plan.stages, rules_of(self._request))
+        stages = succeed(live.plan.stages, live.held, near, self._has_units, avoid=avoid, lost=lost)
         if stages is not None:
             return msgspec.structs.replace(live.plan, stages=stages)
         wanted = [agent for agent in agents if agent.device_id not in avoid] or agents
         try:
-            return await make_plan(self._library, self._request, wanted)
+            return await make_plan(self._library, self._request, wanted, live.plan)
         except DeployRefused:
             if self._request.stages is None:
                 raise
             # An answer on fewer PCs than were asked for is better than none.
-            return await make_plan(self._library, msgspec.structs.replace(self._request, stages=None), wanted)
+            fewer = msgspec.structs.replace(self._request, stages=None)
+            return await make_plan(self._library, fewer, wanted, live.plan)
 
     def _has_units(self, device_id: str, first: int, last: int) -> bool:
         units = self._library.manifest.units_of_range(first, last)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from console.planner.costs import MANY_ROWS, Costs
-from console.planner.types import AgentFacts, Crossing, PlanImpossible, Rules
+from console.planner.types import AgentFacts, Crossing, Limit, PlanImpossible, PlannedStage, Rules
 
 SAME = math.log(1.005)
 """Speeds this close count as one when PCs are compared."""
@@ -46,6 +46,25 @@ def by_place(agents: Sequence[AgentFacts], rules: Rules) -> dict[tuple[str, ...]
         places.setdefault(place_of(agent, rules.crossing), []).append(agent)
     pinned = {pin.device_id for pin in rules.pins}
     return {place: found for place, found in sorted(places.items()) if pinned <= {agent.device_id for agent in found}}
+
+
+def beside(agents: Sequence[AgentFacts], stages: Sequence[PlannedStage], rules: Rules) -> list[AgentFacts]:
+    """Return the PCs that may take over a stage of a running plan by the rules, those of the plan included.
+
+    They are in the place of the plan's PCs that are left, or, if none is, in the place with the most PCs. Who may not
+    take as many layers as the longest stage has is left out.
+    """
+    serving = {stage.device_id for stage in stages}
+    longest = max((stage.last - stage.first for stage in stages), default=0)
+    places: dict[tuple[str, ...], list[AgentFacts]] = {}
+    for agent in agents:
+        limit = rules.limits.get(agent.device_id, Limit()).layers
+        if agent.device_id not in rules.excluded and (limit is None or limit >= longest):
+            places.setdefault(place_of(agent, rules.crossing), []).append(agent)
+    left = [place for place, found in sorted(places.items()) if any(agent.device_id in serving for agent in found)]
+    if left:
+        return places[left[0]]
+    return max((found for _, found in sorted(places.items())), key=len, default=[])
 
 
 def shortlist(costs: Costs, agents: Sequence[AgentFacts], most: int, keep: frozenset[str]) -> list[AgentFacts]:

@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 MB = 1_000_000
 LAYERS, PCS = 100, (300, 1000)
 FLEETS = 8
-PROMISE = {"context_tokens": 2048, "streams": 8}
+PROMISE: dict[str, Any] = {"context_tokens": 2048, "streams": 8}
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ from agent.stage.types import CacheChoice, EngineChoice, Numerics
 from agent.volunteer.wishes import PlainValue
 from console.fleet.direct import StageLink
 from console.pipeline.types import Ending, QueuedAnswer, SpeculationStatus, StageStatus
+from console.planner.types import Crossing
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, LibraryRecord, Quota, Role, Scope, User
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -163,11 +164,43 @@ StandbyKind = Literal["hot", "warm"]
 """A hot standby has a stage loaded, a warm one has the units on its disk."""
 
 
+class PinnedPc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A PC that has to be part of a plan; with both of `first` and `last` it runs exactly these layers."""
+
+    device: Name
+    first: Annotated[int, msgspec.Meta(ge=0, le=100_000)] | None = None
+    last: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.first is None) != (self.last is None) or (self.first or 0) >= (self.last or 1):
+            raise ValueError("A pin has both of first and last, the first one smaller, or none of them")
+
+
+class LimitedPc(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The most one PC gives to this model, whatever it could."""
+
+    device: Name
+    memory_mb: Annotated[int, msgspec.Meta(ge=0, le=1 << 24)] | None = None
+    layers: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
+
+
+class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a plan has to obey: see `console.planner.types.Rules`. PCs are ids, beginnings of ids, or device codes."""
+
+    exclude: Annotated[list[Name], msgspec.Meta(max_length=10_000)] = []
+    pins: Annotated[list[PinnedPc], msgspec.Meta(max_length=256)] = []
+    limits: Annotated[list[LimitedPc], msgspec.Meta(max_length=10_000)] = []
+    crossing: Crossing = "none"
+    tokens_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    least_stay_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 50
+
+
 class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ask for a model to be served. `stages` None: the planner chooses; `devices` empty: any PC may be used.
 
     `cache` is how keys and values are kept, `cache_mb` the memory for them on each PC (0: `streams` of `context`).
     `draft` says where guesses of the next tokens come from: `lookup`, `none`, or the model id of a draft's library.
+    `rules` are what the plan has to obey.
     """
 
     model: Name
@@ -185,6 +218,7 @@ class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     standby: StandbyKind = "warm"
     recover_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 60.0
     """How long answers wait for other PCs after a loss before they end with an error."""
+    rules: PlanRules = PlanRules()
 
 
 class DeliveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,115 @@
+"""Plans that nobody carries out: how a model would be deployed now, and what the fleet could run at some other time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from console.api.admin import plan_types as wire
+from console.api.admin.types import DeployRequest
+from console.deployments.deployments import Deployments
+from console.errors import DeployRefused
+from console.facts import FleetFacts
+from console.libraries import LibraryShelf, LoadedLibrary
+from console.planner.fleets import plan_fleet
+from console.planner.standbys import choose_standbys
+from console.planner.types import AgentFacts, Demand, ModelFacts, Plan
+from console.planner.whatif import Moment, what_if
+from console.standing import resolved, rules_of
+
+
+class Planning:
+    """Collects the facts on the event loop and lets a thread think about them."""
+
+    def __init__(self, facts: FleetFacts, shelf: LibraryShelf, deployments: Deployments) -> None:
+        self._facts = facts
+        self._shelf = shelf
+        self._deployments = deployments
+
+    async def plan(self, asked: wire.PlanRequest) -> wire.Plans:
+        """Plan a model with the PCs that may be used now. Raises DeployRefused for what cannot be asked.
+
+        What other models use is taken off; a model that is up keeps its PCs unless others are much better.
+        """
+        request = resolved(asked.request, self._facts.resolve)
+        library = self._shelf.of_model(request.model)
+        _check_context(request, library)
+        live = self._deployments.live()
+        own = [one.plan for one in live if one.plan.model_id == request.model]
+        others = [one for one in live if one.plan.model_id != request.model]
+        available = self._facts.available(request)
+        agents = self._facts.collect(request, available, others, library.digest, library.manifest)
+        demand = _demand(request, library, agents, asked.pipelines, own)
+        return await asyncio.to_thread(_plans, demand, asked)
+
+    async def what_if(self, question: wire.Question) -> wire.Answers:
+        """Say what the fleet could run then, PCs that are away now included. Raises DeployRefused."""
+        demands = []
+        for library in self._libraries(question.models):
+            context = min(question.context, library.manifest.context_tokens)
+            request = DeployRequest(library.manifest.model_id, context=context, streams=question.streams)
+            demands.append(_demand(request, library, self._facts.known(request, library.digest), 1, ()))
+        moment = Moment(
+            unix_s=question.at_s,
+            for_s=question.for_s,
+            certainty=question.certainty_percent / 100,
+            unknown=question.unknown_percent / 100,
+        )
+        return wire.Answers(await asyncio.to_thread(what_if, demands, moment))
+
+    def _libraries(self, models: Sequence[str]) -> list[LoadedLibrary]:
+        """Return the newest library of each model that can answer people."""
+        if models:
+            return [self._shelf.of_model(model) for model in dict.fromkeys(models)]
+        usable = [one.model_id for one in self._shelf.list() if not one.problem and one.role == "target"]
+        return [self._shelf.of_model(model) for model in dict.fromkeys(usable)]
+
+
+def _demand(
+    request: DeployRequest,
+    library: LoadedLibrary,
+    agents: Sequence[AgentFacts],
+    pipelines: int,
+    current: Sequence[Plan],
+) -> Demand:
+    return Demand(
+        model=ModelFacts.from_manifest(library.manifest, request.numerics),
+        agents=agents,
+        context_tokens=request.context,
+        streams=request.streams,
+        pipelines=pipelines,
+        stages=request.stages,
+        rules=rules_of(request),
+        current=tuple(current),
+    )
+
+
+def _plans(demand: Demand, asked: wire.PlanRequest) -> wire.Plans:
+    found = plan_fleet([demand])
+    model_id = demand.model.model_id
+    plans = found.plans[model_id]
+    busy = {stage.device_id for made in plans for stage in made.stages}
+    pipelines = []
+    for made in plans:
+        standbys = choose_standbys(
+            made,
+            demand.model,
+            demand.agents,
+            count=asked.standbys,
+            kind=asked.standby_kind,
+            rules=demand.rules,
+            busy=busy,
+        )
+        # Who stands by hot for one pipeline has no memory left for another.
+        busy |= {one.device_id for one in standbys} if asked.standby_kind == "hot" else set()
+        pipelines.append(wire.PlannedPipeline(made, standbys))
+    return wire.Plans(model_id, pipelines, found.reasons, found.missing.get(model_id, ""))
+
+
+def _check_context(request: DeployRequest, library: LoadedLibrary) -> None:
+    most = library.manifest.context_tokens
+    if request.context > most:
+        raise DeployRefused(
+            f"{request.model} takes at most {most} tokens of context, not {request.context}; ask for less with"
+            " --context."
+        )
