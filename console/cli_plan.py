@@ -63,6 +63,10 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         "--cross", choices=get_args(Crossing), default="none",
         help="what one pipeline may span beyond one network of one site (default: none)",
     )  # fmt: skip
+    rules.add_argument(
+        "--least-stay", type=int, default=50, metavar="PERCENT",
+        help="use PCs less likely to rest for the next hour only where nothing else fits (default: 50)",
+    )  # fmt: skip
     rules.add_argument("--rate", type=float, metavar="TOKENS", help="tokens a second over all answers that are enough")
 
 
@@ -74,6 +78,7 @@ def rules_from(options: argparse.Namespace) -> wire.PlanRules:
         limits=[_limit(text) for text in options.limit],
         crossing=options.cross,
         tokens_per_second=options.rate,
+        least_stay_percent=options.least_stay,
     )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from console.planner.candidates import allowed, by_place
 from console.planner.costs import SCRATCH_BYTES, Costs
 from console.planner.counts import drafts_of
 from console.planner.drafts import Draft, better, ranges_of
-from console.planner.keeping import kept_instead
+from console.planner.keeping import WORTH_MOVING, Kept, gain, kept_instead
 from console.planner.reasons import impossible, reasons_for
 from console.planner.tables import Tables
-from console.planner.types import AgentFacts, ModelFacts, Plan, PlanImpossible, PlannedStage, Rules
+from console.planner.types import AgentFacts, ModelFacts, Pin, Plan, PlanImpossible, PlannedStage, Rules
 
 NO_RULES = Rules()
 
@@ -32,7 +34,8 @@ def plan(
     In this order: memory, the wanted rate over all answers, the time of a token for one answer, few PCs, the chance
     that all of them stay, bytes to fetch, layers moved against `current`. Few PCs first: more of them have to be
     1.5% faster. `stages` forces that many. A `current` plan that still can be is kept unless the best one is a quarter
-    better. The result does not depend on the order of `agents`. Raises PlanImpossible, which says what is missing.
+    better; of one that lost PCs, those that are left keep their layers unless that costs a quarter. The result does not
+    depend on the order of `agents`. Raises PlanImpossible, which says what is missing.
     """
     usable = allowed(agents, rules)
     _check_counts(model, usable, stages)
@@ -47,14 +50,44 @@ def plan(
     tried = _drafts(costs, usable, stages, rules, current)
     if not tried:
         raise impossible(costs, usable, stages, rules, context_tokens)
-    chosen = tried[0]
-    for draft in tried[1:]:
-        if better(draft, chosen, rules.target_tokens_per_second):
-            chosen = draft
+    chosen = _best(tried, rules)
     kept = kept_instead(costs, chosen, current, usable, stages=stages, rules=rules)
+    if kept is None and current is not None:
+        kept = _repaired(costs, chosen, current, usable, stages=stages, rules=rules)
     final = chosen if kept is None else kept.draft
     reasons = reasons_for(costs, usable, final, tried, rules, forced=stages is not None)
     return _plan(costs, final, [kept.reason, *reasons] if kept else reasons, context_tokens, current)
+
+
+def _repaired(
+    costs: Costs, best: Draft, current: Plan, usable: Sequence[AgentFacts], *, stages: int | None, rules: Rules
+) -> Kept | None:
+    """Fill only the gaps of a running plan that lost PCs: who is left keeps its layers and need not load again."""
+    by_id = {agent.device_id: agent for agent in usable}
+    pinned = {pin.device_id for pin in rules.pins}
+    left = [stage for stage in current.stages if stage.device_id in by_id and stage.device_id not in pinned]
+    if current.model_id != costs.model.model_id or not left or len(left) == len(current.stages):
+        return None
+    keeping = tuple(Pin(stage.device_id, stage.first, stage.last) for stage in left)
+    repairing = msgspec.structs.replace(rules, pins=(*rules.pins, *keeping))
+    found = _drafts(costs, usable, stages, repairing, current)
+    if not found:
+        return None
+    draft = _best(found, rules)
+    target = rules.target_tokens_per_second
+    missed = target is not None and best.meets(target) and not draft.meets(target)
+    if missed or gain(best, draft) >= WORTH_MOVING:
+        return None
+    names = ", ".join(by_id[stage.device_id].name for stage in left)
+    return Kept(draft, f"{names} {'keeps its' if len(left) == 1 else 'keep their'} layers; only the gap is filled.")
+
+
+def _best(drafts: Sequence[Draft], rules: Rules) -> Draft:
+    chosen = drafts[0]
+    for draft in drafts[1:]:
+        if better(draft, chosen, rules.target_tokens_per_second):
+            chosen = draft
+    return chosen
 
 
 def _drafts(

@@ -74,6 +74,8 @@ class Counts:
     replans: int = 0
     takeovers: int = 0
     planner_ms: list[float] = field(default_factory=list)
+    """What a plan of one pipeline took."""
+    fleet_ms: list[float] = field(default_factory=list)
     present_violations: int = 0
 
 
@@ -88,11 +90,13 @@ class SimulatedConsole:
         self.counts = Counts()
 
     def came(self, device_id: str, at_s: float) -> None:
-        """A PC may be used from now on; whatever waits for PCs is tried again."""
+        """A PC may be used from now on; whatever waits for PCs or lacks standbys is tried again."""
         self._here.add(device_id)
         for pipeline in self.pipelines:
             if pipeline.plan is None:
                 self._plan_anew(pipeline, None, at_s)
+            elif len(pipeline.standbys) < pipeline.wanted.standbys:
+                self._stand_by(pipeline, at_s)
 
     def left(self, device_id: str, at_s: float) -> list[Pipeline]:
         """A PC is gone or back with its owner; returns the pipelines that were interrupted."""
@@ -109,7 +113,8 @@ class SimulatedConsole:
         """Plan the whole fleet again, and see to the standbys; returns pipelines that are up at another time now."""
         late: list[Pipeline] = []
         demands = [self._demand(one, at_s) for one in {id(p.wanted): p.wanted for p in self.pipelines}.values()]
-        found = self._timed(lambda: plan_fleet(demands))
+        self.counts.replans += 1
+        found = self._timed(self.counts.fleet_ms, lambda: plan_fleet(demands))
         for demand in demands:
             plans = iter(found.plans[demand.model.model_id])
             of_it = self._of(demand.model.model_id)
@@ -152,6 +157,7 @@ class SimulatedConsole:
         wanted = pipeline.wanted
         pipeline.plan = None
         free = self._here - self._taken(pipeline)
+        self.counts.replans += 1
         made = self._try(wanted, self._facts(wanted, free, at_s), running)
         if made is not None:
             self._put_up(pipeline, made, running, at_s)
@@ -186,9 +192,7 @@ class SimulatedConsole:
         known = {(one.device_id, one.stage): since_s for one, since_s in pipeline.standbys}
         facts = self._facts(wanted, self._here, at_s)
         busy = {device_id for other in self.pipelines for device_id in other.pcs()}
-        chosen = self._timed(
-            lambda: choose_standbys(running, wanted.model, facts, count=wanted.standbys, rules=RULES, busy=busy)
-        )
+        chosen = choose_standbys(running, wanted.model, facts, count=wanted.standbys, rules=RULES, busy=busy)
         pipeline.standbys = []
         for one in chosen:
             self._check(one.device_id, at_s)
@@ -232,6 +236,7 @@ class SimulatedConsole:
     def _try(self, wanted: Wanted, facts: list[AgentFacts], running: Plan | None) -> Plan | None:
         try:
             return self._timed(
+                self.counts.planner_ms,
                 lambda: plan(
                     wanted.model,
                     facts,
@@ -239,18 +244,18 @@ class SimulatedConsole:
                     streams=wanted.streams,
                     rules=RULES,
                     current=running,
-                )
+                ),
             )
         except PlanImpossible:
             return None
 
-    def _timed(self, work: Callable[[], T]) -> T:
-        self.counts.replans += 1
+    @staticmethod
+    def _timed(times_ms: list[float], work: Callable[[], T]) -> T:
         began_s = time.perf_counter()
         try:
             return work()
         finally:
-            self.counts.planner_ms.append((time.perf_counter() - began_s) * 1000)
+            times_ms.append((time.perf_counter() - began_s) * 1000)
 
     def _fetch(self, device_id: str, model: ModelFacts, first: int, last: int) -> None:
         ends = ({EMBED} if first == 0 else set()) | ({HEAD} if last == model.layers else set())

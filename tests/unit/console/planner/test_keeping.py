@@ -43,6 +43,26 @@ def test_a_pc_that_is_gone_is_replaced_and_the_others_keep_their_layers(running:
     assert found.moved_layers == 12 - (kept.last - kept.first)
 
 
+@pytest.mark.parametrize("pcs", [5, 20])
+def test_only_the_gap_of_a_lost_pc_is_filled_even_where_other_borders_are_a_little_better(pcs: int) -> None:
+    fleet = make_fleet([260] * pcs, [0.1 + 0.004 * (place % 5) for place in range(pcs)])
+    running = make_plan(make_model(), fleet[:3], stages=3)
+    lost = running.stages[1]
+    found = make_plan(make_model(), [agent for agent in fleet if agent.device_id != lost.device_id], current=running)
+    assert {(stage.name, stage.first, stage.last) for stage in running.stages if stage is not lost} <= set(
+        places(found)
+    )
+    assert found.moved_layers == lost.last - lost.first
+    assert "only the gap is filled" in found.reasons[0]
+
+
+def test_those_that_are_left_move_where_filling_the_gap_costs_too_much() -> None:
+    fleet = make_fleet([300, 300, 300, 300], [0.1, 0.1, 0.02, 0.02])
+    running = make_plan(make_model(), fleet[:2])
+    found = make_plan(make_model(), fleet[1:], current=running)
+    assert {stage.name for stage in found.stages} == {"pc-2", "pc-3"}
+
+
 @pytest.mark.parametrize(
     "change",
     [
