@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from console.planner.costs import MANY_ROWS, Costs
+from console.planner.costs import MANY_ROWS, MB, Costs
 from console.planner.types import AgentFacts, Crossing, Limit, PlanImpossible, PlannedStage, Rules
 
 SAME = math.log(1.005)
 """Speeds this close count as one when PCs are compared."""
-SAME_MS = 0.05
+SAME_SHARE = 0.001
+"""The same for what does not depend on how many layers a PC takes, as a share of a token's time."""
 
 
 def allowed(agents: Sequence[AgentFacts], rules: Rules) -> list[AgentFacts]:
@@ -76,7 +77,8 @@ def shortlist(costs: Costs, agents: Sequence[AgentFacts], most: int, keep: froze
         return list(agents)
     rank = {agent.device_id: place for place, agent in enumerate(sorted(agents, key=lambda one: _taste(costs, one)))}
     ranks = np.array([rank[agent.device_id] for agent in agents])
-    facts = np.array([_facts(costs, agent) for agent in agents])
+    same_ms = SAME_SHARE * costs.read[-1] / MB * costs.assumed_ms_per_mb
+    facts = np.array([_facts(costs, agent, max(same_ms, 1e-3)) for agent in agents])
     as_good = np.ones((len(agents), len(agents)), bool)
     strictly = ranks[None, :] < ranks[:, None]
     for column in facts.T:
@@ -86,11 +88,11 @@ def shortlist(costs: Costs, agents: Sequence[AgentFacts], most: int, keep: froze
     return [agent for agent, count in zip(agents, worse, strict=True) if count < most or agent.device_id in keep]
 
 
-def _facts(costs: Costs, agent: AgentFacts) -> list[float]:
+def _facts(costs: Costs, agent: AgentFacts, same_ms: float) -> list[float]:
     """Describe a PC by numbers of which less is better."""
     one, many = costs.rates(agent), costs.rates(agent, MANY_ROWS)
     speeds = [_step(value) for value in (one.per_mb, one.head, many.per_mb, many.head)]
-    times = [round(value / SAME_MS) for value in (one.fixed, one.embed, costs.hop_ms(agent))]
+    times = [round(value / same_ms) for value in (one.fixed, one.embed, costs.hop_ms(agent))]
     return [-costs.room(agent), -costs.most_layers(agent), *speeds, *times]
 
 

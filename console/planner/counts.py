@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from console.planner.candidates import shortlist
 from console.planner.costs import Costs, batching_measured
-from console.planner.drafts import Draft, better
+from console.planner.drafts import AS_GOOD, Draft, better
 from console.planner.search import EXACT_AGENTS, Search
 from console.planner.tables import Tables
 from console.planner.types import AgentFacts, Rules
@@ -53,7 +53,7 @@ def drafts_of(
     best: _Tried | None = None
     while count <= most:
         search = Search(tables, shortlist(costs, able, span, needed | frozenset(now)), needed, dict(now))
-        for one in _by_count(search, range(count, span + 1), at_least, target):
+        for one in _by_count(search, range(count, span + 1), at_least, target, best):
             tried.append(one)
             best = one if best is None or better(one.draft, best.draft, target) else best
         count = span + 1
@@ -63,17 +63,26 @@ def drafts_of(
     return [one.polished() if one is best else one.draft for one in tried]
 
 
-def _by_count(search: Search, counts: range, at_least: int, target: float | None) -> Iterator[_Tried]:
+def _by_count(
+    search: Search, counts: range, at_least: int, target: float | None, best: _Tried | None
+) -> Iterator[_Tried]:
+    """Yield a draft for each number of stages, but those that cannot answer faster than `best` and the ones before."""
     costs = search.tables.costs
     batched = any(batching_measured([agent]) for agent in search.agents)
     single = search.slowest(counts[-1], 1.0, least=at_least)
+    fastest_ms = search.fastest(counts[-1]) if len(counts) > 1 else [0.0] * (counts[-1] + 1)
     for count in counts:
+        enough = best is not None and (target is None or best.draft.meets(target))
+        if enough and best is not None and fastest_ms[count] * AS_GOOD >= best.draft.token_ms:
+            continue
         rows = costs.rows(count) if batched else 1.0
         slowest_ms = search.slowest(count, rows, least=at_least)[count] if rows > 1 else single[count]
         enough_ms = 1000 * count * rows / target if target else 0.0
         ranges = search.best(count, slowest_ms, rows=rows, enough_ms=enough_ms, wished=False)
         if ranges is not None and slowest_ms < math.inf:
-            yield _Tried(Draft.of(costs, ranges), search, slowest_ms, rows, enough_ms)
+            one = _Tried(Draft.of(costs, ranges), search, slowest_ms, rows, enough_ms)
+            best = one if best is None or better(one.draft, best.draft, target) else best
+            yield one
 
 
 def _fewest(costs: Costs, agents: Sequence[AgentFacts]) -> int:

@@ -71,6 +71,16 @@ class Search(msgspec.Struct, frozen=True):
         fast = [np.where(ms <= most_ms, ms, math.inf) for ms in full]
         return [found.value for found, _ in self._walk(fast, most, worst=True)]
 
+    def fastest(self, most: int) -> list[float]:
+        """Return for each number of stages, 0 to `most`, a time no token is faster than, however long a cycle takes."""
+        if self._exact:
+            return [0.0] * (most + 1)
+        token = [
+            self.tables.ms(agent, self.tables.able(agent), 1.0) + self.tables.costs.hop_ms(agent)
+            for agent in self.agents
+        ]
+        return [found.value for found, _ in self._walk(token, most, worst=False)]
+
     def best(
         self, count: int, slowest_ms: float, *, rows: float, enough_ms: float, wished: bool = True
     ) -> Ranges | None:

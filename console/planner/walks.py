@@ -45,31 +45,66 @@ def in_order(
     layers = len(costs[order[0]]) - 1 if order else 0
     values = np.full((most + 1, layers + 1), math.inf)
     values[0, 0] = 0.0
-    steps: list[tuple[int, Counts]] = []
-    jumps = sorted(pinned, key=lambda place: int(np.isfinite(costs[place]).any(axis=1).argmax()))
-    moves = [*jumps]
+    steps: list[_Step] = []
+    jumps = sorted(_jump(place, costs[place]) for place in pinned if np.isfinite(costs[place]).any())
+    _take(jumps, values, steps, worst=worst)
     for place in order:
-        if place not in pinned:
-            moves += [place, *jumps]
-    for place in moves:
+        if place in pinned:
+            continue
         best, counts = _extend(values[:-1], costs[place], worst=worst)
-        skipped = np.full_like(best, math.inf) if needed[place] and place not in pinned else values[1:]
-        better = best < skipped
-        if needed[place] and place not in pinned:
-            values[0] = math.inf
-        values[1:] = np.where(better, best, skipped)
-        steps.append((place, np.where(better, counts, 0).astype(np.int16)))
+        if needed[place]:
+            values[0] = values[1:] = math.inf
+        better = best < values[1:]
+        values[1:] = np.where(better, best, values[1:])
+        steps.append(_Step(place, None, np.where(better, counts, 0).astype(np.int16)))
+        _take(jumps, values, steps, worst=worst)
     return [_walked(steps, values, count) for count in range(most + 1)]
 
 
-def _walked(steps: Sequence[tuple[int, Counts]], values: Array, count: int) -> Found:
+class _Step(NamedTuple):
+    """How many layers a PC took, by the number of PCs and the end; or by the number of PCs alone, where it ends at
+    `end`."""
+
+    place: int
+    end: int | None
+    counts: Counts
+
+
+class _Jump(NamedTuple):
+    """The one range of a pinned PC."""
+
+    first: int
+    last: int
+    place: int
+    cost: float
+
+
+def _jump(place: int, cost: Array) -> _Jump:
+    last, column = (int(at[0]) for at in np.nonzero(np.isfinite(cost)))
+    return _Jump(last - column - 1, last, place, float(cost[last, column]))
+
+
+def _take(jumps: Sequence[_Jump], values: Array, steps: list[_Step], *, worst: bool) -> None:
+    """Let pinned PCs go on from where the walk has come to; the first ones first, so that several follow at once."""
+    for first, last, place, cost in jumps:
+        before = values[:-1, first]
+        reached = np.maximum(before, cost) if worst else before + cost
+        better = reached < values[1:, last]
+        if better.any():
+            values[1:, last] = np.where(better, reached, values[1:, last])
+            steps.append(_Step(place, last, np.where(better, last - first, 0).astype(np.int16)))
+
+
+def _walked(steps: Sequence[_Step], values: Array, count: int) -> Found:
     at = values.shape[1] - 1
     value = float(values[count, at])
     if not value < math.inf or count == 0:
         return NOTHING
     choices: list[Choice] = []
-    for place, counts in reversed(steps):
-        taken = int(counts[count - 1, at]) if count else 0
+    for place, end, counts in reversed(steps):
+        if not count:
+            break
+        taken = int(counts[count - 1, at]) if end is None else int(counts[count - 1]) if end == at else 0
         if taken:
             choices.append(Choice(place, at - taken, at))
             at, count = at - taken, count - 1
