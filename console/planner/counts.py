@@ -38,8 +38,10 @@ def drafts_of(
     stages: int | None,
     rules: Rules,
     now: Mapping[str, tuple[int, int]],
+    *,
+    closely: bool = True,
 ) -> list[Draft]:
-    """Return one draft for each number of stages (or for `stages` alone) in one place; the best was looked at closely.
+    """Return one draft for each number of stages (or for `stages` alone) in one place; the best is looked at `closely`.
 
     `now` says who has which layers in the running plan. Empty if nothing fits.
     """
@@ -60,7 +62,7 @@ def drafts_of(
         span = min(most, 2 * span if best is None else len(best.draft.ranges) + MORE_STAGES)
         if span < count:
             break
-    return [one.polished() if one is best else one.draft for one in tried]
+    return [one.polished() if one is best and closely else one.draft for one in tried]
 
 
 def _by_count(

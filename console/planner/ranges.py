@@ -70,7 +70,7 @@ def _repaired(
         return None
     keeping = tuple(Pin(stage.device_id, stage.first, stage.last) for stage in left)
     repairing = msgspec.structs.replace(rules, pins=(*rules.pins, *keeping))
-    found = _drafts(costs, usable, stages, repairing, current)
+    found = _drafts(costs, usable, stages, repairing, current, closely=False)
     if not found:
         return None
     draft = _best(found, rules)
@@ -91,7 +91,13 @@ def _best(drafts: Sequence[Draft], rules: Rules) -> Draft:
 
 
 def _drafts(
-    costs: Costs, usable: Sequence[AgentFacts], stages: int | None, rules: Rules, current: Plan | None
+    costs: Costs,
+    usable: Sequence[AgentFacts],
+    stages: int | None,
+    rules: Rules,
+    current: Plan | None,
+    *,
+    closely: bool = True,
 ) -> list[Draft]:
     """Return what fits, in every place and number of stages: the fewest PCs first.
 
@@ -103,7 +109,7 @@ def _drafts(
     for some in [likely, usable] if len(likely) < len(usable) else [usable]:
         found: list[Draft] = []
         for agents in by_place(some, rules).values():
-            found += drafts_of(tables, agents, stages, rules, ranges_of(current))
+            found += drafts_of(tables, agents, stages, rules, ranges_of(current), closely=closely)
         if found:
             return sorted(found, key=lambda draft: (len(draft.ranges), -draft.stay, draft.device_ids))
     return []

@@ -38,7 +38,9 @@ def _count_reason(chosen: Draft, tried: Sequence[Draft], rules: Rules, *, forced
         return f"{count} {_stages(count)} because that many were asked for."
     if count == 1:
         agent = chosen.ranges[0][0]
-        return f"{agent.name} holds the model alone, and no split over more PCs would answer faster."
+        return f"{agent.name} holds the model alone, and no split over more PCs would answer more than 1.5% faster."
+    if count == fewest and rules.pins:
+        return f"{count} PCs are the fewest that hold the model with its cache as the pins want it."
     if count == fewest:
         return f"{count} PCs are the fewest that hold the model with its cache."
     least = min((draft for draft in tried if len(draft.ranges) == fewest), key=lambda draft: draft.token_ms)

@@ -62,23 +62,20 @@ class Search(msgspec.Struct, frozen=True):
 
         Fewer than `least` are known to be impossible.
         """
-        full = [self.tables.ms(agent, self.tables.able(agent), rows) for agent in self.agents]
+        full = [self.tables.ms(agent, rows) for agent in self.agents]
         rough = self._walk(full, most, worst=True, orders=self._orders())
         if not self._exact:
             return [found.value for found, _ in rough]
         # What is slower than a split that was found already need not be looked at.
         most_ms = max((found.value for found, _ in rough[least:]), default=math.inf)
-        fast = [np.where(ms <= most_ms, ms, math.inf) for ms in full]
+        fast = [_bounded(ms, most_ms, ms) for ms in full]
         return [found.value for found, _ in self._walk(fast, most, worst=True)]
 
     def fastest(self, most: int) -> list[float]:
         """Return for each number of stages, 0 to `most`, a time no token is faster than, however long a cycle takes."""
         if self._exact:
             return [0.0] * (most + 1)
-        token = [
-            self.tables.ms(agent, self.tables.able(agent), 1.0) + self.tables.costs.hop_ms(agent)
-            for agent in self.agents
-        ]
+        token = [self.tables.ms(agent, 1.0) + self.tables.costs.hop_ms(agent) for agent in self.agents]
         return [found.value for found, _ in self._walk(token, most, worst=False)]
 
     def best(
@@ -92,20 +89,20 @@ class Search(msgspec.Struct, frozen=True):
         if len(self.agents) < count or slowest_ms == math.inf:
             return None
         hops = [self.tables.costs.hop_ms(agent) for agent in self.agents]
-        full = [self.tables.ms(agent, self.tables.able(agent), rows) for agent in self.agents]
+        full = [self.tables.ms(agent, rows) for agent in self.agents]
         cycle_ms, loaded, order = self._shortest_cycle(count, slowest_ms, full, hops)
         if not loaded.choices:
             return None
         bound_ms = max(cycle_ms * SLACK, enough_ms) / count
-        single = full if rows == 1 else [self.tables.ms(agent, self.tables.able(agent), 1.0) for agent in self.agents]
-        token = [np.where(ms <= bound_ms, one + hop, math.inf) for ms, one, hop in zip(full, single, hops, strict=True)]
+        single = full if rows == 1 else [self.tables.ms(agent, 1.0) for agent in self.agents]
+        token = [_bounded(ms, bound_ms, one + hop) for ms, one, hop in zip(full, single, hops, strict=True)]
         found = loaded
         if rows > 1 or enough_ms > cycle_ms:
             found, order = self._walk(token, count, worst=False)[count]
         if wished:
             wishes = Wishes(found.value, bound_ms, count, self.current)
             token = [
-                ms + self.tables.wished(agent, at_full, wishes)
+                ms + self.tables.wished(agent, at_full[:, : ms.shape[1]], wishes)
                 for agent, ms, at_full in zip(self.agents, token, full, strict=True)
             ]
             found, _ = self._walk(token, count, worst=False, orders=[order] if order else [])[count]
@@ -128,7 +125,7 @@ class Search(msgspec.Struct, frozen=True):
         best: tuple[float, Found, list[int]] = (math.inf, NOTHING, [])
         least_ms, bound_ms = 0.0, slowest_ms * (1 + 1e-9)
         for turn in range(TURNS):
-            loaded = [np.where(ms <= bound_ms, ms + hop, math.inf) for ms, hop in zip(full, hops, strict=True)]
+            loaded = [_bounded(ms, bound_ms, ms + hop) for ms, hop in zip(full, hops, strict=True)]
             # Where one order is the best, it most often stays so.
             found, order = self._walk(loaded, count, worst=False, orders=[best[2]] if best[2] else [])[count]
             if found.choices:
@@ -175,7 +172,6 @@ class Search(msgspec.Struct, frozen=True):
     ) -> list[tuple[Found, list[int]]]:
         """Return the best walk by the number of stages, 0 to `most`, and the order it was found in."""
         needed = [agent.device_id in self.needed for agent in self.agents]
-        costs = [cost[:, : _width(cost)] for cost in costs]
         if self._exact and not orders:
             return [(found, []) for found in in_any_order(costs, most, worst=worst, needed=needed)]
         pinned = {place for place, agent in enumerate(self.agents) if agent.device_id in self.tables.pinned}
@@ -205,12 +201,6 @@ class Search(msgspec.Struct, frozen=True):
         return orders
 
 
-def _width(cost: Array) -> int:
-    """Return how many layers the longest possible range has."""
-    possible = np.flatnonzero(cost.min(axis=0, initial=math.inf) < math.inf)
-    return int(possible[-1]) + 1 if len(possible) else 0
-
-
 def _best_of(search: Search, count: int, enough_ms: float, rows: float) -> Ranges | None:
     slowest_ms = search.slowest(count, rows, least=count)[count]
     return search.best(count, slowest_ms, rows=rows, enough_ms=enough_ms)
@@ -221,3 +211,11 @@ def _rounds(count: int, layers: int) -> int:
     steps = sum(math.comb(EXACT_AGENTS, used) * (EXACT_AGENTS - used) for used in range(count))
     work = 5 * steps * layers * min(layers, 1 + 2 * layers // count)
     return max(1, MOST_WORK // work)
+
+
+def _bounded(ms: Array, bound_ms: float, cost: Array) -> Array:
+    """Return the costs of ranges that take so long at most, up to the longest of them; infinity for the others."""
+    within = ms <= bound_ms
+    possible = np.flatnonzero(within.any(axis=0))
+    width = int(possible[-1]) + 1 if len(possible) else 0
+    return np.where(within[:, :width], cost[:, :width], math.inf)

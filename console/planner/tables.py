@@ -39,6 +39,7 @@ class Tables:
 
     def __init__(self, costs: Costs, pins: Sequence[Pin] = ()) -> None:
         self.costs = costs
+        self._ms: dict[tuple[str, float], Array] = {}
         layers = costs.layers
         ends = np.arange(layers + 1)[:, None]
         counts = np.arange(1, layers + 1)[None, :]
@@ -83,8 +84,15 @@ class Tables:
             able[last, count - 1] = True
         return able
 
-    def ms(self, agent: AgentFacts, able: npt.NDArray[np.bool_], rows: float) -> Array:
-        """Return the time of a step of so many rows; infinity where the agent is not able."""
+    def ms(self, agent: AgentFacts, rows: float) -> Array:
+        """Return the time of a step of so many rows; infinity where the agent is not able. Not to be changed."""
+        known = self._ms.get((agent.device_id, rows))
+        if known is None:
+            known = self._ms[agent.device_id, rows] = self._work_out(agent, rows)
+        return known
+
+    def _work_out(self, agent: AgentFacts, rows: float) -> Array:
+        able = self.able(agent)
         width = able.shape[1]
         rates = self.costs.rates(agent, rows)
         ms = rates.fixed + self._read[:, :width] * rates.per_mb

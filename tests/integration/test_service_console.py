@@ -20,6 +20,8 @@ import console.api.server
 from agent.folder_lock import FolderLock
 from agent.link.invite import decode as decode_invite
 from console.api.admin import types as wire
+from console.api.admin.plan_types import PlanRequest
+from console.cli import main
 from console.client import AdminClient
 from console.data import ServiceFile, admin_key_path, service_file_path
 from console.errors import (
@@ -229,6 +231,26 @@ async def test_a_deployment_nobody_can_hold_ends_in_broken(tmp_path: Path) -> No
         assert (view.state, view.message) == ("failed", events[-1].message)
 
 
+async def test_plans_and_questions_reach_the_planner_and_change_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, library = tmp_path / "console", tmp_path / "library"
+    make_chat_library(library)
+    async with ConsoleService(settings(folder)), client_of(folder) as ask:
+        await ask(lambda console: console.add_library(library))
+        plans = await ask(lambda console: console.plan(PlanRequest(wire.DeployRequest("small", context=64))))
+        assert (plans.pipelines, plans.model) == ([], "small")
+        assert "1 PC is needed" in plans.missing
+        assert await asyncio.to_thread(main, ["plan", "small", "--context", "64", "--data", str(folder)]) == 1
+        asked = ["plan", "what-if", "--at", "Tue 09:00", "--unknown", "50", "--data", str(folder)]
+        assert await asyncio.to_thread(main, asked) == 0
+        assert (await ask(lambda console: console.status())).pipelines == []
+    shown = capsys.readouterr()
+    assert "1 PC is needed" in shown.err
+    assert "with 95% certainty" in shown.out
+    assert "small: Of 0 PCs 0 are expected to rest then." in shown.out
+
+
 async def test_health_is_about_the_process_and_readiness_about_models(tmp_path: Path) -> None:
     async with ConsoleService(settings(tmp_path)) as service, httpx2.AsyncClient(base_url=service.api_url) as http:
         assert (await http.get("/healthz")).json() == {"status": "ok"}
@@ -248,6 +270,8 @@ async def test_health_is_about_the_process_and_readiness_about_models(tmp_path: 
         ("POST", "libraries", {"folder": "relative"}, "folder"),
         ("POST", "deployments", {"model": "x", "stages": 0}, "stages"),
         ("POST", "deployments", {"model": "x", "engine": "magic"}, "engine"),
+        ("POST", "plans", {"request": {"model": "x"}, "pipelines": 0}, "pipelines"),
+        ("POST", "plans/what-if", {"at_s": 0, "certainty_percent": 0}, "certainty_percent"),
         ("POST", "keys", {"name": "x", "streams": 0}, "streams"),
         ("POST", "users", {"name": "x", "role": "king"}, "role"),
         ("POST", "users", {"name": "x", "password": "short"}, "password"),

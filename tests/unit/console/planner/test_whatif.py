@@ -87,15 +87,14 @@ def test_the_largest_model_that_runs_surely_comes_first() -> None:
 
 def test_the_chance_is_never_higher_than_how_often_a_plan_is_found() -> None:
     chance = random.Random(3)
-    for _ in range(3):
-        percents = [chance.choice([20, 50, 80]) for _ in range(7)]
-        fleet = make_fleet_at_rest(percents, memory_mb=chance.randrange(220, 300))
-        draws = 150
-        found = sum(
-            possible([agent for agent, percent in zip(fleet, percents, strict=True) if chance.random() < percent / 100])
-            for _ in range(draws)
-        )
-        assert ask(fleet).chance <= found / draws + 0.12
+    percents = [20, 50, 80, 50, 80]
+    fleet = make_fleet_at_rest(percents, memory_mb=290)
+    draws = 120
+    found = sum(
+        possible([agent for agent, percent in zip(fleet, percents, strict=True) if chance.random() < percent / 100])
+        for _ in range(draws)
+    )
+    assert 0.2 < ask(fleet).chance <= found / draws + 0.1
 
 
 def possible(fleet: list[AgentFacts]) -> bool:
