@@ -53,6 +53,8 @@ def drafts_of(
     span = min(most, count + MORE_STAGES) if len(able) > EXACT_AGENTS else most
     tried: list[_Tried] = []
     best: _Tried | None = None
+    if sum(tables.most_layers(agent) for agent in able) < costs.layers:
+        return []
     while count <= most:
         search = Search(tables, shortlist(costs, able, span, needed | frozenset(now)), needed, dict(now))
         for one in _by_count(search, range(count, span + 1), at_least, target, best):
@@ -72,6 +74,8 @@ def _by_count(
     costs = search.tables.costs
     batched = any(batching_measured([agent]) for agent in search.agents)
     single = search.slowest(counts[-1], 1.0, least=at_least)
+    if min(single[counts[0] :]) == math.inf:
+        return
     fastest_ms = search.fastest(counts[-1]) if len(counts) > 1 else [0.0] * (counts[-1] + 1)
     for count in counts:
         enough = best is not None and (target is None or best.draft.meets(target))

@@ -132,22 +132,32 @@ def _rooms(costs: Costs, agents: Sequence[AgentFacts], stages: int | None) -> li
 
 
 def _lacking_on_each(costs: Costs, agents: Sequence[AgentFacts], stages: int | None, rules: Rules) -> int | None:
-    """Return how much more memory on each PC would do, to a megabyte; None if none would."""
+    """Return how much more memory on each PC would do, to half a percent; None if none would."""
     needed = frozenset(pin.device_id for pin in rules.pins)
-    search = Search(Tables(costs, rules.pins), agents, needed)
-    most = min(stages or costs.layers, len(agents), costs.layers)
+    most = min(stages or 2 * len(_enough(costs, agents)) + 8, len(agents), costs.layers)
+    # With the same more for each the PCs with most memory are the best ones.
+    large = sorted(agents, key=lambda agent: (agent.device_id not in needed, -costs.room(agent), agent.device_id))
+    search = Search(Tables(costs, rules.pins), large[:most], needed)
 
     def possible(extra_bytes: int) -> bool:
         found = search.feasible(most, extra_bytes)
         return any(found) if stages is None else found[stages]
 
     low, high = 0, costs.total_bytes
-    if not possible(high):
+    if most < max(1, len(needed)) or not possible(high):
         return None
-    while high - low > MB:
+    while high - low > max(MB, high // 200):
         middle = (low + high) // 2
         low, high = (low, middle) if possible(middle) else (middle, high)
     return high
+
+
+def _enough(costs: Costs, agents: Sequence[AgentFacts]) -> list[int]:
+    """Return the largest rooms that hold the model in all."""
+    rooms, enough = _rooms(costs, agents, None), []
+    while rooms and sum(enough) < costs.total_bytes:
+        enough.append(rooms.pop(0))
+    return enough
 
 
 def size_text(count: int) -> str:

@@ -1,6 +1,5 @@
-"""Splits layers over PCs: first the shortest cycle, in which each stage serves each step once, then the fastest token.
+"""Splits layers over PCs: the shortest cycle, in which each stage serves each step once, then the fastest token. Pure.
 
-Pure.
 Up to `EXACT_AGENTS` PCs every order of every set is looked at. Beyond that a few good orders are, in which any PC may
 be skipped, and then every order of the PCs that were chosen.
 """

@@ -70,10 +70,14 @@ class Tables:
     def _span(self, sums: Array) -> Array:
         return np.asarray(sums[:, None] - sums[self._starts])
 
+    def most_layers(self, agent: AgentFacts, extra_bytes: int = 0) -> int:
+        """Return how many layers an agent can take at most, wherever they begin."""
+        fitting = int(np.searchsorted(self._least, self.costs.room(agent, extra_bytes), side="right"))
+        return min(fitting, self.costs.most_layers(agent))
+
     def able(self, agent: AgentFacts, extra_bytes: int = 0) -> npt.NDArray[np.bool_]:
         """Say which ranges an agent can take, up to the longest one."""
-        room = self.costs.room(agent, extra_bytes)
-        width = min(int(np.searchsorted(self._least, room, side="right")), self.costs.most_layers(agent))
+        room, width = self.costs.room(agent, extra_bytes), self.most_layers(agent, extra_bytes)
         able = (self._needs[:, :width] <= room) & self._free[:, :width]
         first, last = self._pins.get(agent.device_id, (None, None))
         if first is None or last is None:

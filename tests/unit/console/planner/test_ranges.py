@@ -196,3 +196,10 @@ def check_best(costs: Costs, fleet: list[AgentFacts], count: int, best: Best | N
     assert len(ranges) == count
     assert cycle_ms(costs, ranges) <= best.cycle_ms * 1.01
     assert latency_ms(costs, ranges) <= best.token_ms * 1.03
+
+
+def test_a_large_fleet_of_small_pcs_says_what_each_of_them_lacks() -> None:
+    model = make_model(layers=40, layer_mb=300)
+    with pytest.raises(PlanImpossible, match="more on each") as caught:
+        make_plan(model, make_fleet([380] * 200))
+    assert 52 * MB <= caught.value.missing_bytes <= 53 * MB  # the ends need 30 MB more than the other layers
