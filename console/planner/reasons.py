@@ -154,7 +154,8 @@ def _lacking_on_each(costs: Costs, agents: Sequence[AgentFacts], stages: int | N
 
 def _enough(costs: Costs, agents: Sequence[AgentFacts]) -> list[int]:
     """Return the largest rooms that hold the model in all."""
-    rooms, enough = _rooms(costs, agents, None), []
+    rooms = _rooms(costs, agents, None)
+    enough: list[int] = []
     while rooms and sum(enough) < costs.total_bytes:
         enough.append(rooms.pop(0))
     return enough

@@ -44,6 +44,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", "/admin/v1/authority/rotate"): "admin",
     ("GET", "/admin/v1/policy"): "view",
     ("POST", "/admin/v1/policy"): "admin",
+    ("POST", "/admin/v1/plans"): "view",
+    ("POST", "/admin/v1/plans/what-if"): "view",
     ("POST", "/admin/v1/agents/{device_id}/suspend"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/resume"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/tags"): "operate",

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from console.planner.candidates import beside, place_of
 from console.planner.costs import Costs
 from console.planner.search import latency_ms
 from console.planner.types import EMBED, HEAD, AgentFacts, Limit, ModelFacts, Pin, PlanImpossible, Rules, Speed
@@ -162,6 +163,21 @@ def test_batching_counts_where_every_pc_was_measured_with_it() -> None:
     assert batched.full_tokens_per_second == pytest.approx(4 * plain.full_tokens_per_second, rel=0.05)
 
 
+def test_who_may_take_over_is_where_the_rest_of_the_plan_is_and_not_left_out() -> None:
+    sites = ["oslo", "oslo", "bern", "oslo", "oslo"]
+    fleet = [
+        msgspec.structs.replace(agent, site=site) for agent, site in zip(make_fleet([300] * 5), sites, strict=True)
+    ]
+    stages = make_plan(make_model(), fleet[:2], stages=2).stages
+    rules = Rules(excluded=ids(3))
+    assert [agent.name for agent in beside(fleet, stages, rules)] == ["pc-0", "pc-1", "pc-4"]
+    assert len(beside(fleet, stages, Rules(crossing="sites"))) == 5
+    assert [agent.name for agent in beside(fleet[2:], stages, rules)] == ["pc-2"]
+    assert [agent.name for agent in beside(fleet[2:], stages, Rules())] == ["pc-3", "pc-4"]
+    limited = Rules(limits={"id-4": Limit(layers=2)})
+    assert [agent.name for agent in beside(fleet, stages, limited)] == ["pc-0", "pc-1", "pc-3"]
+
+
 FACTS = st.tuples(
     st.integers(120, 500), st.floats(0.02, 1.0), st.sampled_from(["", "a", "b"]), st.sampled_from([0.0, 0.3, 1.0])
 )
@@ -213,7 +229,7 @@ def test_whatever_the_rules_a_plan_obeys_them_and_is_found_if_there_is_one(
     assert obeys(ranges)
     likely = [one for one in possible if is_likely(one, rules)]
     assert is_likely(ranges, rules) or not likely
-    fastest = min(latency_ms(costs, one) for one in shortest_cycles(costs, likely or possible))
+    fastest = min(latency_ms(costs, one) for one in shortest_cycles(costs, likely or possible, rules))
     assert 1000 / found.tokens_per_second <= fastest * 1.03
 
 
@@ -223,11 +239,11 @@ def is_likely(ranges: list[tuple[AgentFacts, int, int]], rules: Rules) -> bool:
 
 
 def shortest_cycles(
-    costs: Costs, possible: list[list[tuple[AgentFacts, int, int]]]
+    costs: Costs, possible: list[list[tuple[AgentFacts, int, int]]], rules: Rules
 ) -> list[list[tuple[AgentFacts, int, int]]]:
-    """Of each number of stages at each site, the splits with the shortest cycle."""
+    """Of each number of stages in each place, the splits with the shortest cycle."""
     best: dict[object, float] = {}
-    keyed = [((len(one), one[0][0].site), cycle_ms(costs, one), one) for one in possible]
+    keyed = [((len(one), place_of(one[0][0], rules.crossing)), cycle_ms(costs, one), one) for one in possible]
     for key, cycle, _ in keyed:
         best[key] = min(cycle, best.get(key, cycle))
     return [one for key, cycle, one in keyed if cycle <= best[key] * (1 + 1e-9)]
