@@ -102,7 +102,9 @@ class FleetFacts:
             )
             record = records.get(agent.device_id)
             if record is not None:
-                measured = _measured(described, record.facts, device, agent.hello.openvino, request, library_digest)
+                measured = _measured(
+                    described, record.facts, device, agent.hello.openvino, request=request, digest=library_digest
+                )
                 described = standing(measured, record, self._now())
             facts.append(described)
         return facts
@@ -122,7 +124,7 @@ class FleetFacts:
                 engine=request.engine,
             )
             openvino = str(record.facts.get("openvino", ""))
-            measured = _measured(described, record.facts, device, openvino, request, library_digest)
+            measured = _measured(described, record.facts, device, openvino, request=request, digest=library_digest)
             facts.append(standing(measured, record, self._now()))
         return facts
 
@@ -146,7 +148,7 @@ class FleetFacts:
 
 
 def _measured(
-    facts: AgentFacts, known: Mapping[str, Any], device: Device, openvino: str, request: DeployRequest, digest: str
+    facts: AgentFacts, known: Mapping[str, Any], device: Device, openvino: str, *, request: DeployRequest, digest: str
 ) -> AgentFacts:
     """Add what was measured of a PC and its link."""
     found = find_speed(
