@@ -51,12 +51,13 @@ TRIAL = (Size(24, 1, 1, 1),)
 def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
     """Simulate each size once; `rounds` 0 is a trial with few PCs. The first fleet's figures stand at the top, too."""
     del tokens
-    fleets = {}
+    fleets: dict[str, dict[str, Any]] = {}
     for size in FULL if rounds else TRIAL:
         began_s = time.monotonic()
         days = list(played_days(size.traces, size.days, SEED))
         say(f"{size.traces * size.days} days of office PCs are played after {time.monotonic() - began_s:.0f} s")
         fleets[str(size.pcs)] = simulate(size.pcs, days, say, last_day=size.last_day)
+        say(f"{fleets[str(size.pcs)]}")
     return {**next(iter(fleets.values())), "fleets": fleets}
 
 
