@@ -105,6 +105,7 @@ def _add_models(commands: Commands) -> None:
     deploy = command(commands, "deploy", "serve a model on the fleet", _deploy)
     deploy.add_argument("model", metavar="MODEL", help="the model's id; see: fallow-console models")
     deploy.add_argument("--stages", type=int, metavar="N", help="how many PCs share it (default: the planner chooses)")
+    deploy.add_argument("--replicas", type=int, default=1, metavar="N", help="how many times, each on PCs of its own")
     deploy.add_argument("--engine", choices=get_args(EngineChoice), default="auto")
     deploy.add_argument("--numerics", choices=("fast", "exact"), default="fast")
     deploy.add_argument("--context", type=int, default=2048, metavar="TOKENS", help="the longest conversation")
@@ -201,6 +202,7 @@ def _deploy(options: argparse.Namespace) -> int:
         standby=options.standby,
         recover_s=options.recover,
         rules=rules_from(options),
+        replicas=options.replicas,
     )
     broken: wire.Broken | None = None
     with client_of(options) as console, tables.DeployView(tables.printer()) as view:

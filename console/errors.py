@@ -57,9 +57,11 @@ class DeployFailed(DeployError):
 class ModelUnavailable(ConsoleError):
     """The model is known but cannot answer now."""
 
-    def __init__(self, message: str, *, retry_after_s: int = 5) -> None:
+    def __init__(self, message: str, *, retry_after_s: int = 5, code: str = "not_ready") -> None:
+        """`code` is what clients read: `not_ready`, or `overloaded` for a model that is up and full."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.code = code
 
 
 class ClientError(ConsoleError):

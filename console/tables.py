@@ -199,7 +199,8 @@ def status_tables(status: wire.Status) -> Iterator[Table | str]:
     yield f"{status.agents_connected} of {status.agents_known} PCs connected"
     for view in status.pipelines:
         age = "" if view.probe.age_s is None else f", probed {view.probe.age_s:.0f} s ago"
-        yield f"{view.model}: {view.state}{age}. {view.message}"
+        which = f" (pipeline {view.number + 1} of {view.request.replicas})" if view.request.replicas > 1 else ""
+        yield f"{view.model}{which}: {view.state}{age}. {view.message}"
         rows = [
             (
                 f"{stage.first}-{stage.last - 1}",

@@ -45,7 +45,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     if isinstance(error, PromptError):
         return ApiError(400, str(error), param="messages", code="invalid_prompt", should_retry=False).response()
     if isinstance(error, QueueFull):
-        return ApiError(429, str(error), code="overloaded", retry_after_s=2, should_retry=True).response()
+        return ApiError(503, str(error), code="overloaded", retry_after_s=2, should_retry=True).response()
     raise error
 
 

@@ -37,10 +37,15 @@ class HealthRoutes:
         await self._gate.require(request, "chat")
         views = await self._probe(MAX_AGE_S, WAIT_S)
         models = [
-            {"model": view.model, "state": view.state, "ready": _is_ready(view), "probe": view.probe} for view in views
-        ]
-        ready = bool(views) and all(_is_ready(view) for view in views if view.state != "failed")
-        ready = ready and any(_is_ready(view) for view in views)
+            {
+                "model": view.model, "pipeline": view.number, "state": view.state, "ready": _is_ready(view),
+                "probe": view.probe,
+            }
+            for view in views
+        ]  # fmt: skip
+        # A model of several pipelines answers as long as one of them does.
+        wanted = {view.model for view in views if view.state != "failed"}
+        ready = bool(wanted) and wanted <= {view.model for view in views if _is_ready(view)}
         headers = {} if ready else {"Retry-After": "5"}
         return json_response({"ready": ready, "models": models}, 200 if ready else 503, headers)
 

@@ -57,7 +57,7 @@ class Quotas:
         Closing it closes `events`, and counts what was there by then.
         """
         key_id = principal.key_id
-        self._check(principal)
+        self.check(principal)
         self._running[key_id] += 1
         tokens = 0
         try:
@@ -75,7 +75,8 @@ class Quotas:
             if tokens:
                 self._count(key_id, tokens)
 
-    def _check(self, principal: Principal) -> None:
+    def check(self, principal: Principal) -> None:
+        """Raise ApiError 429 for a key that may not ask for an answer now."""
         quota, key_id = principal.quota, principal.key_id
         if quota.streams is not None and self._running[key_id] >= quota.streams:
             message = f"This key may have {quota.streams} answers at once and has them; wait for one to end."

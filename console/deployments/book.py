@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Book:
-    """`entries` are the deployments by model; `others` hold PCs as well: attempts, and what is being retired."""
+    """`entries` are the pipelines by key; `others` hold PCs as well: attempts, and what is being retired."""
 
     def __init__(self, registry: Registry, hub: Hub) -> None:
         self._registry = registry
@@ -35,6 +35,20 @@ class Book:
     def live_beside(self, entry: Entry) -> list[LivePipeline]:
         """List what is up of all but one."""
         return [other.live for other in self.all() if other.live is not None and other is not entry]
+
+    def of_model(self, model_id: str) -> list[Entry]:
+        """List the pipelines of a model, its first one first."""
+        return sorted((one for one in self.entries.values() if one.model == model_id), key=lambda one: one.number)
+
+    def taken(self, entry: Entry) -> set[str]:
+        """List the PCs of a model's other pipelines: two on one PC would only share its speed.
+
+        None for an attempt, which is to replace all of them.
+        """
+        if self.entries.get(entry.key) is not entry:
+            return set()
+        lives = [other.live for other in self.of_model(entry.model) if other is not entry and other.live is not None]
+        return {device_id for live in lives for device_id in (*live.device_ids, *live.held)}
 
     def read(self) -> list[Entry]:
         """Read what was deployed when the service stopped."""
@@ -52,17 +66,17 @@ class Book:
     def save(self, entry: Entry, actor: Actor) -> None:
         """Keep a deployment for the next start."""
         settings, plan = msgspec.to_builtins(entry.request), msgspec.to_builtins(entry.plan)
-        self._registry.deployments.save(Deployment(entry.model, entry.digest, settings, plan, entry.epoch), actor)
+        self._registry.deployments.save(Deployment(entry.key, entry.digest, settings, plan, entry.epoch), actor)
 
     def forget(self, entry: Entry, actor: Actor) -> None:
         """Do not bring a deployment up at the next start."""
-        if any(saved.name == entry.model for saved in self._registry.deployments.list()):
-            self._registry.deployments.remove(entry.model, actor)
+        if any(saved.name == entry.key for saved in self._registry.deployments.list()):
+            self._registry.deployments.remove(entry.key, actor)
 
     def new_epoch(self, entry: Entry, actor: Actor = CONSOLE) -> Epoch:
         """Count on. What is served is saved with its number first, so that none is ever used twice."""
         entry.epoch += 1
-        if self.entries.get(entry.model) is entry:
+        if self.entries.get(entry.key) is entry:
             self.save(entry, actor)
         return Epoch(entry.epoch)
 
@@ -71,7 +85,7 @@ class Book:
         former = entry.device_ids()
         stages = [SavedStage(stage.device_id, stage.first, stage.last) for stage in live.plan.stages]
         entry.plan = msgspec.structs.replace(entry.plan, stages=stages)
-        if self.entries.get(entry.model) is entry:
+        if self.entries.get(entry.key) is entry:
             self.save(entry, actor)
         self.say_what_stays([*former, *entry.device_ids(), *live.warm])
 

@@ -20,7 +20,8 @@ from console.deployments.entry import Entry, SavedPlan
 from console.deployments.keeper import Keeper
 from console.deployments.live import LivePipeline
 from console.deployments.replacing import Replacing
-from console.errors import DeployRefused, ModelUnavailable
+from console.deployments.routed import RoutedModel
+from console.errors import DeployRefused
 from console.facts import FleetFacts
 from console.fleet.events import AgentAvailable, AgentJoined, FleetEvent
 from console.fleet.hub import Hub
@@ -48,7 +49,7 @@ class Deployments:
         """Take up what was deployed when the service stopped; each model waits for its PCs."""
         for entry in self._book.read():
             entry.message = "The console was started again; waiting for the PCs to connect."
-            self._book.entries[entry.model] = entry
+            self._book.entries[entry.key] = entry
             self._keeper.keep(entry)
 
     async def close(self) -> None:
@@ -63,20 +64,18 @@ class Deployments:
 
     def served(self) -> list[ServedModel]:
         """List the models that answer or will answer again by themselves."""
-        return [
-            ServedModel(entry.model, entry.plan.created_s, entry.request.context)
-            for entry in self._book.entries.values()
-            if entry.state in {"ready", "recovering", "waiting"}
-        ]
+        found: dict[str, ServedModel] = {}
+        for entry in self._book.entries.values():
+            if entry.state in {"ready", "recovering", "waiting"}:
+                model = ServedModel(entry.model, entry.plan.created_s, entry.request.context)
+                found.setdefault(entry.model, model)
+        return list(found.values())
 
     def generator(self, model_id: str) -> Generator:
         """Return what answers for a model. Raises KeyError or ModelUnavailable."""
-        entry = self._book.entries[model_id]
-        if entry.live is None:
-            raise ModelUnavailable(
-                f"The model {model_id!r} cannot answer now ({entry.state}): {entry.message or 'it is being deployed.'}"
-            )
-        return entry.live.coordinator
+        if not self._book.of_model(model_id):
+            raise KeyError(model_id)
+        return RoutedModel(model_id, lambda: self._book.of_model(model_id))
 
     def live(self) -> list[LivePipeline]:
         """List what is up."""
@@ -86,7 +85,9 @@ class Deployments:
         """Describe every deployment."""
         return [
             self._replacing.shown(entry, entry.view(self._hub.stage_links(entry.plan.pipeline)))
-            for entry in self._book.entries.values()
+            for entry in sorted(
+                self._book.entries.values(), key=lambda one: (one.plan.created_s, one.model, one.number)
+            )
         ]
 
     async def probe(self, max_age_s: float, wait_s: float) -> list[wire.PipelineView]:
@@ -107,22 +108,24 @@ class Deployments:
         library = self._shelf.of_model(request.model)
         self._replacing.check(request.model)
         request = resolved(request, self._facts.resolve)
-        former = self._book.entries.get(request.model)
+        formers = self._book.of_model(request.model)
         plan = SavedPlan(self._book.new_pipeline(), int(time.time()))
-        epoch = former.epoch if former is not None else 0
+        epoch = max((former.epoch for former in formers), default=0)
         entry = Entry(request, library, library.digest, plan, epoch, "deploying", "Being deployed.")
         events: asyncio.Queue[wire.DeployEvent] = asyncio.Queue()
         entry.listeners.append(events)
-        self._replacing.begin(entry, former, actor)
+        self._replacing.begin(entry, formers, actor)
         return _events(events)
 
     async def undeploy(self, model_id: str, actor: Actor) -> None:
         """Take a model down for good. Raises DeployRefused when it is not deployed."""
         attempt = await self._replacing.cancel(model_id)
-        entry = self._book.entries.pop(model_id, None)
-        if entry is None and attempt is None:
+        entries = self._book.of_model(model_id)
+        if not entries and attempt is None:
             raise DeployRefused(f"{model_id!r} is not deployed; see: fallow-console status")
-        if entry is not None:
+        for entry in entries:
+            self._book.entries.pop(entry.key, None)
+        for entry in entries:
             kept_by = [*entry.device_ids(), *(entry.live.held if entry.live is not None else ())]
             await self._keeper.stop(entry)
             await self._keeper.take_down(entry)

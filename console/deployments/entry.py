@@ -34,6 +34,8 @@ class SavedPlan(msgspec.Struct, frozen=True):
     pipeline: PipelineId
     created_s: int
     stages: list[SavedStage] = []
+    number: int = 0
+    """Which of the model's pipelines this is."""
 
 
 @dataclass(eq=False)
@@ -78,6 +80,16 @@ class Entry:
     def model(self) -> str:
         return self.request.model
 
+    @property
+    def number(self) -> int:
+        """Which of the model's pipelines this is, from 0; it stays the same when PCs change."""
+        return self.plan.number
+
+    @property
+    def key(self) -> str:
+        """The name of this pipeline among all; that of a model's first one is the model's."""
+        return f"{self.model}#{self.number + 1}" if self.number else self.model
+
     def tell(self, event: wire.DeployEvent) -> None:
         """Pass an event on to whoever follows the rollout."""
         for listener in self.listeners:
@@ -112,8 +124,9 @@ class Entry:
     def view(self, links: list[StageLink]) -> wire.PipelineView:
         """Describe it for windows and scripts; `links` is how steps reach its stages now."""
         view = wire.PipelineView(
-            self.model, self.state, self.message, self.epoch, wire.Probe(message=self.message), self.request
-        )
+            self.model, self.state, self.message, self.epoch, wire.Probe(message=self.message), self.request,
+            number=self.number,
+        )  # fmt: skip
         if self.live is None:
             return view
         live, status = self.live, self.live.coordinator.status()
@@ -121,6 +134,7 @@ class Entry:
         fresh = status.ready and age_s is not None and age_s <= FRESH_S
         return msgspec.structs.replace(
             view,
+            message=" ".join(filter(None, (self.message, live.remark))),
             probe=wire.Probe(fresh, age_s, self.live.probe_ms, status.reason or ("" if fresh else "No fresh token.")),
             stages=status.stages,
             links=links,

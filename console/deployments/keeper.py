@@ -70,6 +70,11 @@ class Keeper:
         elif entry.plan.stages:
             await withdraw(self._hub, entry.plan.pipeline, entry.device_ids())
 
+    def available(self, entry: Entry) -> list[str]:
+        """List the PCs that may serve a pipeline and are willing now."""
+        taken = self._book.taken(entry)
+        return [device_id for device_id in self._facts.available(entry.request) if device_id not in taken]
+
     async def roll_out(self, entry: Entry, agents: Sequence[str], actor: Actor) -> None:
         """Try once to bring a deployment up on these PCs. Raises DeployError; nothing is left of it then."""
         library = self._library(entry)
@@ -188,7 +193,7 @@ class Keeper:
         def new_epoch() -> Epoch:
             return self._book.new_epoch(entry)
 
-        available = self._facts.available(entry.request)
+        available = self.available(entry)
         library, beside = self._library(entry), self._book.live_beside(entry)
         agents = self._facts.collect(entry.request, available, beside, library.digest, library.manifest)
         takeover = Takeover(self._hub, library, entry.request, live, new_epoch)
@@ -238,7 +243,7 @@ class Keeper:
 
     def _candidates(self, entry: Entry) -> list[str]:
         """Choose the former PCs once all are there, else, after a while, whoever is."""
-        available = self._facts.available(entry.request)
+        available = self.available(entry)
         former = entry.device_ids()
         if former and set(former) <= set(available):
             return former

@@ -49,6 +49,8 @@ class LivePipeline:
     """Devices that were lost since the last takeover began."""
     warm: dict[str, list[LayerRange]] = field(default_factory=dict)
     """By device, what was brought to it so that it can load it at once."""
+    remark: str = ""
+    """What an administrator should know of its PCs."""
     names: dict[str, str] = field(default_factory=dict)
     """How people call those."""
 

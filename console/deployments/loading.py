@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from agent.link.messages import AdvanceEpoch, LoadStage, StageProgress
-from agent.stage.types import Epoch, PipelineId
+from agent.stage.types import Epoch, Numerics, PipelineId
 from console.api.admin import types as wire
 from console.deployments.live import Held
 from console.errors import DeployFailed
@@ -94,14 +94,23 @@ class StageLoads:
         return Held(stage, epoch, report)
 
 
-def check_alike(held: Sequence[Held]) -> None:
-    """Stages with different runtimes may compute differently: refuse them before they answer anybody."""
+def check_alike(held: Sequence[Held], numerics: Numerics) -> str:
+    """Compare the stages' runtimes, which may compute differently: a sentence about the first that differs, else empty.
+
+    In `exact` numerics that is refused: raises DeployFailed.
+    """
     for one in held:
         if one.report.openvino != held[0].report.openvino:
-            raise DeployFailed(
+            said = (
                 f"{one.stage.name} runs OpenVINO {one.report.openvino} and {held[0].stage.name} runs "
-                f"{held[0].report.openvino}; update the older agent.",
-                code="mismatch",
-                device_id=one.stage.device_id,
-                device_name=one.stage.name,
+                f"{held[0].report.openvino}"
             )
+            if numerics == "exact":
+                raise DeployFailed(
+                    f"{said}, which may compute differently and cannot be exact together; update the older agent.",
+                    code="mismatch",
+                    device_id=one.stage.device_id,
+                    device_name=one.stage.name,
+                )
+            return f"{said}: an answer that moves to other PCs may go on in other words; update the older agent."
+    return ""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
 from console.api.admin import types as wire
 from console.deployments.book import Book
-from console.deployments.entry import Entry, broken
+from console.deployments.entry import Entry, SavedPlan, broken
 from console.deployments.keeper import Keeper
 from console.deployments.rollout import make_plan
 from console.drafting import check_draft
@@ -44,14 +45,14 @@ class Replacing:
         if model_id in self._attempts:
             raise DeployRefused(f"{model_id} is being deployed already; see: fallow-console status")
 
-    def begin(self, entry: Entry, former: Entry | None, actor: Actor) -> None:
-        """Start an attempt; `entry` takes the place of `former` when it is ready."""
+    def begin(self, entry: Entry, formers: Sequence[Entry], actor: Actor) -> None:
+        """Start an attempt; `entry` takes the place of a model's pipelines when it is ready."""
         self._attempts[entry.model] = entry
-        if former is None:
-            self._book.entries[entry.model] = entry
-        else:
+        if formers:
             self._book.others.append(entry)
-        entry.job = asyncio.create_task(self._run(entry, former, actor), name=f"deploy {entry.model}")
+        else:
+            self._book.entries[entry.key] = entry
+        entry.job = asyncio.create_task(self._run(entry, formers, actor), name=f"deploy {entry.model}")
 
     async def cancel(self, model_id: str) -> Entry | None:
         """End an attempt, if there is one; what was served before is not touched."""
@@ -84,44 +85,46 @@ class Replacing:
         message = f"{view.message} Another deployment is on its way; until it is ready this one answers.".strip()
         return msgspec.structs.replace(view, message=message)
 
-    async def _run(self, entry: Entry, former: Entry | None, actor: Actor) -> None:
+    async def _run(self, entry: Entry, formers: Sequence[Entry], actor: Actor) -> None:
         last: wire.DeployEvent
         try:
             await check_draft(self._shelf, entry.request)
-            await self._try(entry, former, actor)
+            await self._try(entry, formers, actor)
         except DeployError as error:
             last = broken(error)
-            await self._fail(entry, former, str(error), actor)
+            await self._fail(entry, formers, str(error), actor)
         except Exception:  # the edge of a task nobody awaits: the admin gets an end, the log the cause
             log.exception("The deployment of %s failed unexpectedly.", entry.model)
             last = wire.Broken("internal_error", "The console failed while deploying; its log says why.")
-            await self._fail(entry, former, last.message, actor)
+            await self._fail(entry, formers, last.message, actor)
         else:
-            await self._succeed(entry, former, actor)
+            await self._succeed(entry, formers, actor)
             last = wire.Ready(entry.model, entry.live.probe_ms if entry.live else 0.0)
         self._end(entry, last)
 
-    async def _try(self, entry: Entry, former: Entry | None, actor: Actor) -> None:
+    async def _try(self, entry: Entry, formers: Sequence[Entry], actor: Actor) -> None:
         """Bring it up beside what is served; if only the memory is missing, in its place."""
         try:
             await self._keeper.roll_out(entry, self._facts.available(entry.request), actor)
             return
         except DeployError as error:
-            if former is None or former.live is None or not await self._would_fit(entry, former, error):
+            if all(former.live is None for former in formers) or not await self._would_fit(entry, formers, error):
                 raise
             why = str(error)
         entry.tell(wire.Note(f"It does not fit beside what is served, which makes room first: {why}"))
         log.info("%s makes room for its next deployment: %s", entry.model, why)
-        await self._keeper.stop(former)
-        former.state, former.message = "waiting", "It makes room for another deployment of the model."
-        await self._keeper.take_down(former)
+        for former in formers:
+            await self._keeper.stop(former)
+            former.state, former.message = "waiting", "It makes room for another deployment of the model."
+            await self._keeper.take_down(former)
         await self._keeper.roll_out(entry, self._facts.available(entry.request), actor)
 
-    async def _would_fit(self, entry: Entry, former: Entry, error: DeployError) -> bool:
+    async def _would_fit(self, entry: Entry, formers: Sequence[Entry], error: DeployError) -> bool:
         """Whether an attempt failed only for what the former deployment holds."""
         if isinstance(error, DeployFailed):
             return error.code == "memory"
-        others = [live for live in self._book.live_beside(entry) if live is not former.live]
+        going = [former.live for former in formers]
+        others = [live for live in self._book.live_beside(entry) if live not in going]
         facts = self._facts.collect(entry.request, self._facts.available(entry.request), others, entry.digest)
         try:
             if entry.library is not None:
@@ -130,25 +133,51 @@ class Replacing:
             return False
         return True
 
-    async def _succeed(self, entry: Entry, former: Entry | None, actor: Actor) -> None:
-        if former is not None:
+    async def _succeed(self, entry: Entry, formers: Sequence[Entry], actor: Actor) -> None:
+        if formers:
             self._book.others.remove(entry)
-            self._book.entries[entry.model] = entry
+            for former in formers:
+                self._book.entries.pop(former.key, None)
+            self._book.entries[entry.key] = entry
             self._book.save(entry, actor)
-            await self._retire(former)
+            for former in formers:
+                if former.key != entry.key:
+                    self._book.forget(former, actor)
+                await self._retire(former)
+        self._keeper.keep(entry)
+        for number in range(1, entry.request.replicas):
+            await self._add(entry, number, actor)
+
+    async def _add(self, first: Entry, number: int, actor: Actor) -> None:
+        """Bring up one more pipeline of a model; one that does not come up now is tried again later."""
+        plan = SavedPlan(self._book.new_pipeline(), first.plan.created_s, number=number)
+        entry = Entry(first.request, first.library, first.digest, plan, first.epoch, "deploying", "Being deployed.")
+        entry.listeners = first.listeners
+        self._book.entries[entry.key] = entry
+        try:
+            await self._keeper.roll_out(entry, self._keeper.available(entry), actor)
+        except DeployError as error:
+            entry.state, entry.message = "waiting", f"Not up yet: {error}"
+            which = f"Pipeline {number + 1} of {first.request.replicas}"
+            first.tell(wire.Note(f"{which} is not up yet and is tried again: {error}"))
+        except Exception:  # the edge of a task nobody awaits: the first pipeline serves
+            log.exception("Pipeline %d of %s failed unexpectedly.", number + 1, first.model)
+            entry.state, entry.message = "waiting", "The console failed while deploying; its log says why."
+        entry.listeners = []
         self._keeper.keep(entry)
 
-    async def _fail(self, entry: Entry, former: Entry | None, message: str, actor: Actor) -> None:
+    async def _fail(self, entry: Entry, formers: Sequence[Entry], message: str, actor: Actor) -> None:
         entry.state, entry.message = "failed", message
-        if former is None:
+        if not formers:
             self._book.forget(entry, actor)
             return
         self._book.others.remove(entry)
-        if former.keeper is None and former.state != "failed":
-            former.message = f"Another deployment failed, so this one comes back: {message}"
-            self._keeper.keep(former)
-        elif former.state == "failed":
-            self._book.entries[entry.model] = entry
+        for former in formers:
+            if former.keeper is None and former.state != "failed":
+                former.message = f"Another deployment failed, so this one comes back: {message}"
+                self._keeper.keep(former)
+            elif former.state == "failed" and former.key == entry.key:
+                self._book.entries[entry.key] = entry
 
     async def _retire(self, former: Entry) -> None:
         """Take down what was replaced, once its answers have ended; nobody new comes to it."""

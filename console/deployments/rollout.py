@@ -63,7 +63,9 @@ class Rollout:
         try:
             loads = StageLoads(self._hub, self._request, self._pipeline, self._library.digest, self._report)
             held = await loads.all(chosen.stages, self._epoch, {})
-            check_alike(held)
+            remark = check_alike(held, self._request.numerics)
+            if remark:
+                self._report(wire.Note(remark))
             coordinator = await self._coordinate(chosen, [one.report for one in held])
             probe_ms = await self._probe(coordinator, chosen)
         except BaseException:
@@ -82,6 +84,7 @@ class Rollout:
             probe_ms,
             read_mb(self._library, self._request, chosen),
             self._draft_model,
+            remark=remark,
         )
 
     async def _plan(self, agents: Sequence[AgentFacts]) -> Plan:

@@ -116,7 +116,8 @@ class Standbys:
             self._book.say_what_stays([device_id])
 
     def _agents(self, entry: Entry, live: LivePipeline) -> list[AgentFacts]:
-        available = self._facts.available(entry.request)
+        taken = self._book.taken(entry)
+        available = [device_id for device_id in self._facts.available(entry.request) if device_id not in taken]
         manifest = None if entry.library is None else entry.library.manifest
         others = self._book.live_beside(entry)
         agents = self._facts.collect(entry.request, available, others, entry.digest, manifest)

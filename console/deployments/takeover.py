@@ -59,7 +59,7 @@ class Takeover:
         for device_id in device_ids:
             self._hub.drop_standby(live.pipeline, device_id)
         held = await self._bring(chosen, epoch)
-        check_alike(held)
+        live.remark = check_alike(held, self._request.numerics)
         former = set(live.device_ids) - set(device_ids) - set(live.held)
         live.plan, live.epoch = chosen, epoch
         live.read_mb = read_mb(self._library, self._request, chosen)

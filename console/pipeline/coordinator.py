@@ -17,7 +17,7 @@ from agent.link.frames import Frame
 from agent.stage.types import Epoch, PipelineId, StreamId
 from console.pipeline.answers import Answer, Clock
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
-from console.pipeline.errors import PromptError, QueueFull, UnknownToken
+from console.pipeline.errors import KeyQueueFull, PromptError, QueueFull, UnknownToken
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines
 from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome, Step
 from console.pipeline.probing import PROBE_KEY, Prober
@@ -113,6 +113,11 @@ class Coordinator:
         """Why nothing is computed for now; empty: it is, or never will be again."""
         return self._suspended
 
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many answers run, and how many wait."""
+        return self._scheduler.running, self._scheduler.waiting
+
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Apply the chat template and tokenize. Raises PromptError."""
         return self._tokenizer.encode_chat(messages)
@@ -130,7 +135,7 @@ class Coordinator:
         try:
             stream, answer = self._start(request)
         except QueueFull as error:
-            yield Failed("overloaded", str(error))
+            yield Failed("too_many_waiting" if isinstance(error, KeyQueueFull) else "overloaded", str(error))
             return
         try:
             while True:

@@ -5,6 +5,7 @@ PipelineError
  │   ├─ ContextExceeded    the prompt and one token are longer than the context
  │   └─ UnknownToken       `logit_bias` names a token id that the model does not have
  ├─ QueueFull              too many requests wait already: try again later
+ │   └─ KeyQueueFull       too many of the same API key: others may still ask
  └─ TokenizerUnusable      the library's tokenizer or chat template cannot be loaded
 """
 
@@ -44,6 +45,14 @@ class QueueFull(PipelineError):
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} requests are waiting for this model already: try again in a moment.")
         self.waiting = waiting
+
+
+class KeyQueueFull(QueueFull):
+    """Too many requests of one API key wait already."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(waiting)
+        self.args = (f"{waiting} requests of this key are waiting for this model already: wait for some to end.",)
 
 
 class TokenizerUnusable(PipelineError):

@@ -12,7 +12,8 @@ from console.pipeline.types import FinishReason
 
 PREFILL_TOKENS = 256
 """Prompt tokens in one step, over all its rows: a long prompt must not stall the answers that run beside it."""
-QUEUE_LIMIT = 256
+QUEUE_LIMIT, KEY_QUEUE_LIMIT = 256, 64
+"""How many answers wait at most, in all and of one API key: nobody may take everybody's place in the queue."""
 
 
 class Step(NamedTuple):
@@ -61,6 +62,7 @@ class Limits:
     streams: int
     prefill_tokens: int = PREFILL_TOKENS
     queue: int = QUEUE_LIMIT
+    key_queue: int = KEY_QUEUE_LIMIT
     shares_blocks: bool = True
     places: int = 0
     infer_ms: tuple[int, ...] = ()

@@ -16,7 +16,7 @@ import msgspec
 from agent.stage.types import Logprobs, Sampling, StreamId
 from console.pipeline.caches import Caches
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
-from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
+from console.pipeline.errors import ContextExceeded, KeyQueueFull, PromptError, QueueFull
 from console.pipeline.pacing import Pace
 from console.pipeline.plans import Limits, Outcome, Step
 from console.pipeline.rows import accept, agreed
@@ -109,6 +109,8 @@ class Scheduler:
             raise ContextExceeded(len(prompt), self.limits.stream_tokens)
         if len(self._queue) >= self.limits.queue:
             raise QueueFull(len(self._queue))
+        if (waiting := self._queue.of_key(key)) >= self.limits.key_queue:
+            raise KeyQueueFull(waiting)
         if sampling.needs_history:
             sampling = msgspec.structs.replace(sampling, answer_start=len(prompt))
         limit = min(max_tokens, room)

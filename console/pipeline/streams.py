@@ -74,6 +74,10 @@ class FairQueue:
         for turn in zip_longest(*turns):
             yield from (stream for stream in turn if stream is not None)
 
+    def of_key(self, key: str) -> int:
+        """Count the streams of one key."""
+        return len(self._keys.get(key, ()))
+
     def push(self, stream: Stream) -> None:
         """Append to the stream's key; a new key goes behind all others."""
         self._keys.setdefault(stream.key, deque()).append(stream)

@@ -95,7 +95,8 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The answer cannot be completed: a code for programs, a sentence for people.
 
-    Codes: `stage_lost`, `stage_failed`, `not_ready`, `overloaded`, `cancelled` (the model was taken down meanwhile).
+    Codes: `stage_lost`, `stage_failed`, `not_ready`, `overloaded` (the model is full), `too_many_waiting` (of this
+    key), `cancelled` (the model was taken down meanwhile).
     """
 
     code: str

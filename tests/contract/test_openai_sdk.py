@@ -132,13 +132,17 @@ async def test_a_prompt_longer_than_the_context_is_a_clear_400(client: openai.As
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_overload_before_the_first_byte_is_429_with_retry_after(
-    client: openai.AsyncOpenAI, model: ScriptedModel, stream: bool
+@pytest.mark.parametrize(
+    ("code", "kind"), [("overloaded", openai.InternalServerError), ("too_many_waiting", openai.RateLimitError)]
+)
+async def test_a_full_model_is_503_and_a_key_that_asks_too_much_429_before_the_first_byte_with_retry_after(
+    client: openai.AsyncOpenAI, model: ScriptedModel, stream: bool, code: str, kind: type[openai.APIStatusError]
 ) -> None:
-    model.script = [Failed("overloaded", "Too many ask at once; try again soon.")]
-    with pytest.raises(openai.RateLimitError) as caught:
+    model.script = [Failed(code, "Too many ask at once; try again soon.")]
+    with pytest.raises(kind) as caught:
         await ask(client, stream=stream)
-    assert caught.value.code == "overloaded"
+    assert caught.value.code == code
+    assert caught.value.status_code == (503 if code == "overloaded" else 429)
     assert int(caught.value.response.headers["retry-after"]) > 0
 
 

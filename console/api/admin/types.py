@@ -219,6 +219,8 @@ class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recover_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 60.0
     """How long answers wait for other PCs after a loss before they end with an error."""
     rules: PlanRules = PlanRules()
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """How many pipelines serve it side by side, each on PCs of its own; every answer goes to one of them."""
 
 
 class DeliveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -369,6 +371,8 @@ class PipelineView(msgspec.Struct, frozen=True):
     kept: int = 0
     speculation: SpeculationStatus = SpeculationStatus()
     standbys: list[StandbyView] = []
+    number: int = 0
+    """Which of the model's `request.replicas` pipelines this is."""
 
 
 class Status(msgspec.Struct, frozen=True):

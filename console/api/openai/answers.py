@@ -26,8 +26,15 @@ _HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-_STATUS = {"overloaded": 429}
-_RETRY_AFTER_S = {"overloaded": 2, "not_ready": 5, "cancelled": 5, "stage_lost": 5, "stage_failed": 1}
+_STATUS = {"too_many_waiting": 429}
+_RETRY_AFTER_S = {
+    "overloaded": 2,
+    "too_many_waiting": 5,
+    "not_ready": 5,
+    "cancelled": 5,
+    "stage_lost": 5,
+    "stage_failed": 1,
+}
 
 T = TypeVar("T")
 
@@ -37,7 +44,7 @@ class ClientLeft(Exception):
 
 
 def failure(failed: Failed) -> ApiError:
-    """Say a failed generation in HTTP: 429 when too many ask, else 503."""
+    """Say a failed generation in HTTP: 429 when the key asks too much, else 503."""
     return ApiError(
         _STATUS.get(failed.code, 503),
         failed.message,

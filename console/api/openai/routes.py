@@ -56,6 +56,8 @@ class OpenAIRoutes:
         principal = await self._gate.require(request, "chat")
         asked = parse_chat(parse_object(await read_body(request)))
         self._check_model(principal, asked.model)
+        # Refused before the prompt is tokenized: a refusal must cost next to nothing.
+        self._quotas.check(principal)
         generator = self._generator(asked.model)
         generation = _generation(asked, generator, principal)
         answer_id, created_s = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
@@ -79,7 +81,7 @@ class OpenAIRoutes:
             raise _not_found(model_id) from None
         except ModelUnavailable as error:
             raise ApiError(
-                503, str(error), code="not_ready", retry_after_s=error.retry_after_s, should_retry=True
+                503, str(error), code=error.code, retry_after_s=error.retry_after_s, should_retry=True
             ) from None
 
 

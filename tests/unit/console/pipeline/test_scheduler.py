@@ -5,8 +5,8 @@ from collections import deque
 import pytest
 
 from agent.stage.types import Sampling, StreamId
-from console.pipeline.errors import ContextExceeded, PromptError, QueueFull
-from console.pipeline.plans import Limits, Outcome, Step
+from console.pipeline.errors import ContextExceeded, KeyQueueFull, PromptError, QueueFull
+from console.pipeline.plans import KEY_QUEUE_LIMIT, Limits, Outcome, Step
 from console.pipeline.scheduler import Scheduler
 
 EOS = 7
@@ -187,6 +187,17 @@ def test_a_full_queue_refuses() -> None:
     add(scheduler), add(scheduler)
     with pytest.raises(QueueFull):
         add(scheduler)
+
+
+def test_a_key_may_not_take_everybodys_place_in_the_queue() -> None:
+    scheduler = make_scheduler(streams=1)
+    for _ in range(KEY_QUEUE_LIMIT):
+        add(scheduler, key="ann")
+    with pytest.raises(KeyQueueFull, match="of this key"):
+        add(scheduler, key="ann")
+    add(scheduler, key="eve")
+    drain(scheduler)
+    add(scheduler, key="ann")
 
 
 def test_a_stream_that_would_soon_push_others_out_waits() -> None:

@@ -1,0 +1,83 @@
+"""A model as the API sees it: all its pipelines, and each answer sent to one of them. Event loop only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from console.deployments.entry import Entry
+from console.deployments.live import LivePipeline
+from console.errors import ModelUnavailable
+from console.pipeline.plans import QUEUE_LIMIT
+from console.pipeline.types import Event, Failed, GenerationRequest
+from console.routing import PipelineLoad, choose
+
+FULL_RETRY_S = 2
+
+
+class RoutedModel:
+    """Implements `Generator` over the pipelines of a model that are up when an answer begins."""
+
+    def __init__(self, model_id: str, entries: Callable[[], Sequence[Entry]]) -> None:
+        """`entries` returns the model's pipelines. Raises ModelUnavailable when none is up, or all are full."""
+        self.model_id = model_id
+        self._entries = entries
+        up = self._up()
+        if not up:
+            states = entries()
+            why = next((entry.message for entry in states if entry.message), "it is being deployed.")
+            raise ModelUnavailable(f"The model {model_id!r} cannot answer now ({states[0].state}): {why}")
+        if all(load.is_full for _, load in up):
+            raise ModelUnavailable(_full(model_id, len(up)), retry_after_s=FULL_RETRY_S, code="overloaded")
+        self._first = up[0][0]
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest prompt and answer together, wherever it goes."""
+        return min((live.coordinator.context_tokens for live, _ in self._up()), default=self._first_context)
+
+    @property
+    def _first_context(self) -> int:
+        return self._first.coordinator.context_tokens
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Apply the chat template and tokenize. Raises PromptError."""
+        return self._first.coordinator.encode_chat(messages)
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
+        """Pass on the events of the pipeline that the answer goes to. Closing it cancels the stream."""
+        up = self._up()
+        chosen = choose([load for _, load in up], request.key_id, request.prompt_ids)
+        if chosen is None:
+            code = "overloaded" if up else "not_ready"
+            message = _full(self.model_id, len(up)) if up else f"{self.model_id} went down just now; try again."
+            yield Failed(code, message)
+            return
+        live = next(live for live, load in up if load is chosen)
+        events = live.coordinator.generate(request)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
+
+    def _up(self) -> list[tuple[LivePipeline, PipelineLoad]]:
+        return [(entry.live, load_of(entry, entry.live)) for entry in self._entries() if entry.live is not None]
+
+
+def load_of(entry: Entry, live: LivePipeline) -> PipelineLoad:
+    """Say how busy a pipeline is."""
+    coordinator = live.coordinator
+    running, waiting = coordinator.load
+    return PipelineLoad(
+        number=entry.number,
+        ready=entry.state == "ready" and not coordinator.suspended,
+        running=running,
+        waiting=waiting,
+        places=entry.request.streams,
+        room=QUEUE_LIMIT - waiting,
+    )
+
+
+def _full(model_id: str, pipelines: int) -> str:
+    where = "its pipeline" if pipelines == 1 else f"all {pipelines} pipelines"
+    return f"{model_id} is full: {where} and the queue before it are taken; try again in a moment."
