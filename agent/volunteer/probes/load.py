@@ -5,6 +5,8 @@ On every system through psutil; our own process and all its descendants never co
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable
@@ -100,19 +102,25 @@ def _descendants_by_proc(pid: int) -> list[int] | None:
 
     psutil asks every process of the PC for its parent instead: 400 of them every 2 s is half a percent of a core.
     """
-    root = Path(f"/proc/{pid}/task")
-    if not (root / str(pid) / "children").exists():
+    if not Path(f"/proc/{pid}/task/{pid}/children").exists():
         return None
     found, waiting = list[int](), [pid]
     while waiting:
-        for path in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            try:
-                children = [int(child) for child in path.read_text("ascii").split()]
-            except OSError:
-                continue  # the thread ended meanwhile
-            found += children
-            waiting += children
+        folder = f"/proc/{waiting.pop()}/task"
+        with contextlib.suppress(OSError):  # the process ended meanwhile
+            for thread in os.listdir(folder):  # noqa: PTH208 - pathlib takes four times as long, every 2 s
+                children = _children_of_thread(f"{folder}/{thread}/children")
+                found += children
+                waiting += children
     return found
+
+
+def _children_of_thread(path: str) -> list[int]:
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []  # the thread ended meanwhile
 
 
 class ExclusiveApps(Simple):

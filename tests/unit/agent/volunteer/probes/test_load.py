@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,15 @@ def test_the_tree_has_our_children_and_what_they_used() -> None:
     assert 0 < busy_s < all_s
     if sys.platform != "win32":
         assert own_cpu_s() - before_s >= 0.2  # what a child used stays with us
+
+
+def test_the_tree_has_the_children_that_other_threads_started() -> None:
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+    with ThreadPoolExecutor(1) as pool, pool.submit(start).result() as child:
+        assert child.pid in own_pids()
+        child.communicate(b"\n", timeout=PATIENCE_S)
 
 
 def test_exclusive_programs_are_found_by_file_name() -> None:
