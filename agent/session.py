@@ -7,6 +7,7 @@ its stages. The files stay in the store, and a stage that comes back loads from 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from agent.link.messages import (
     MessageError,
     UnloadStage,
     VolunteerPolicy,
+    VolunteerState,
     Welcome,
     Yield,
     decode_from_console,
@@ -46,10 +48,13 @@ from agent.seen import ConsoleView
 from agent.stage.types import DirectSpec
 from agent.stages import Stages
 from agent.volunteer.duty import Volunteer
+from agent.volunteer.reasons import ReasonCode
 
 log = logging.getLogger(__name__)
 
 WELCOME_WAIT_S = 20.0
+HAND_OVER_S = 8.0
+"""How long a PC that leaves waits for others to take its stages over; its owner never does."""
 SERVING_SHARE = 0.25
 """Whoever serves a stage beats four times as often: answers wait while it is not known that it is gone."""
 
@@ -82,6 +87,7 @@ class Session:
         self._data = data
         self._welcome = welcome
         self._broken: LinkDown | None = None
+        self._leaving = False
         self._loader = loader
         self._deliveries: set[asyncio.Task[None]] = set()
         self._ahead_s = ahead_s = welcome.now_s - time.monotonic()
@@ -151,16 +157,21 @@ class Session:
         if state == "held" and self._stages.phase in ("ready", "loading"):
             self._say(Yield(self._stages.epochs(), reasons))
         else:
-            self._say(Heartbeat(memory_free_bytes(), state, reasons, self._welcome.heartbeat_s))
+            self._say(Heartbeat(memory_free_bytes(), *self._availability(), self._welcome.heartbeat_s))
 
     async def give_back(self) -> None:
         """End every stage and wait until its process is gone; the session goes on."""
         await self._stages.close()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set: then say goodbye and return. Raises LinkDown when a link drops first."""
+        """Serve until `stop`: then hand over, say goodbye and return. Raises LinkDown when a link drops first."""
         ended: list[BaseException] = []
-        works = {"control": self._read_control(), "data": self._read_data(), "beat": self._beat(), "stop": stop.wait()}
+        works = {
+            "control": self._read_control(),
+            "data": self._read_data(),
+            "beat": self._beat(),
+            "stop": self._hand_over(stop),
+        }
         workers = [asyncio.create_task(work, name=f"session-{name}") for name, work in works.items()]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_COMPLETED)
@@ -176,6 +187,22 @@ class Session:
             if isinstance(error, _LINK_FAILURES):
                 raise _as_link_down(error) from error
             raise error
+
+    async def _hand_over(self, stop: asyncio.Event) -> None:
+        """Wait for `stop`, then until others have taken over what is served here, if they do so soon."""
+        await stop.wait()
+        if not self._welcome.hands_over or self._stages.phase != "ready" or self._owner.refusal():
+            return
+        log.info("Handing the stages over.")
+        self._leaving = True
+        self.tell_availability()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_S):
+                await self._stages.idle()
+
+    def _availability(self) -> tuple[VolunteerState, list[str]]:
+        state, reasons = self._owner.availability()
+        return ("held", [ReasonCode.DRAIN.value]) if self._leaving and state == "available" else (state, reasons)
 
     async def _close(self, ended: list[BaseException]) -> None:
         """End stages and links; the stages first, so that the next session finds their memory free."""
@@ -233,7 +260,7 @@ class Session:
             pause_s = self._welcome.heartbeat_s
             if self._stages.phase in ("ready", "loading"):
                 pause_s *= SERVING_SHARE
-            self._say(Heartbeat(memory_free_bytes(), *self._owner.availability(), pause_s))
+            self._say(Heartbeat(memory_free_bytes(), *self._availability(), pause_s))
             await asyncio.sleep(pause_s)
 
     def _say(self, message: FromAgent) -> None:

@@ -123,6 +123,11 @@ class Stages:
             return "loading"
         return "ending" if self._unfinished else "none"
 
+    async def idle(self) -> None:
+        """Wait until no stage is ready or being loaded."""
+        while tasks := [task for task in self._tasks.values() if not task.cancelling()]:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+
     def children(self) -> list[tuple[int, str]]:
         """List the process of each stage that is ready, and its device."""
         return [(live.child.pid, live.request.device) for live in self._live.values()]

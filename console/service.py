@@ -183,6 +183,7 @@ class ConsoleService:
             clones=CloneWatch(self._registry),
             heartbeat_s=settings.heartbeat_s,
             direct_links=settings.direct_links,
+            hands_over=True,
         )
         post = PolicyPost(self._registry, self._hub, authority.fleet_id, signer.sign_policy)
         # Before the deployments: a PC knows what it may do before it is asked to do something.

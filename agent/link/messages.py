@@ -81,6 +81,9 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """Save this, say MarkKept, and show it in the next Hello: two PCs with copies of one folder cannot both."""
     route_key: bytes = b""
     """Public half of the key that signs this console's route tickets (Ed25519); empty: direct links are off."""
+    hands_over: bool = False
+    """Whether a PC that leaves by its own will may wait until others have taken its stages over: it says that it is
+    held, without a Yield, and goes once they are unloaded."""
 
 
 class MarkKept(msgspec.Struct, frozen=True, tag=True):

@@ -23,7 +23,7 @@ from console.deployments.replacing import Replacing
 from console.deployments.routed import RoutedModel
 from console.errors import DeployRefused
 from console.facts import FleetFacts
-from console.fleet.events import AgentAvailable, AgentJoined, FleetEvent
+from console.fleet.events import AgentAvailable, AgentJoined, AgentLeaving, FleetEvent
 from console.fleet.hub import Hub
 from console.libraries import LibraryShelf
 from console.pipeline.types import Generator
@@ -142,6 +142,10 @@ class Deployments:
             for entry in self._book.all():
                 entry.try_again.set()
                 entry.tend_again_s = 0.0
+            return
+        if isinstance(event, AgentLeaving):
+            for entry in self._book.all():
+                self._keeper.leave(entry, event.device_id)
             return
         for entry in self._book.all():
             reason = entry.loss_by(event)

@@ -59,6 +59,8 @@ class Entry:
     tending: asyncio.Task[None] | None = None
     """What prepares standbys."""
     tend_again_s: float = 0.0
+    leaving: set[str] = field(default_factory=set)
+    """PCs that wait until others have taken their stages over."""
     try_again: asyncio.Event = field(default_factory=asyncio.Event)
 
     def kept_by(self, device_id: str) -> list[LayerRange]:

@@ -35,6 +35,8 @@ SAME_PCS_FIRST_S = 20.0
 MAX_PAUSE_S = 60.0
 TAKEOVER_PAUSE_S = 0.5
 PROVEN_LOOK_S = 0.05
+HAND_OVER_S = 5.0
+"""How long standbys may take to get ready while a PC waits to leave."""
 AVOID_S = 30.0
 """How long a PC that failed a takeover is the last choice for the next."""
 
@@ -117,13 +119,28 @@ class Keeper:
         entry.lost.set()
         entry.try_again.set()
 
+    def leave(self, entry: Entry, device_id: str) -> None:
+        """A PC wants to leave, and still works for a few seconds. Never blocks."""
+        live = entry.live
+        if live is None or not entry.name_of(device_id):
+            return
+        entry.leaving.add(device_id)
+        if device_id in live.device_ids and entry.state == "ready" and entry.keeper is not None:
+            entry.lost.set()  # the keeper hands over
+        else:
+            self.lose(entry, f"{entry.name_of(device_id)} leaves.", device_id)
+            self._hub.unload_soon(device_id, live.pipeline)
+
     async def _keep_up(self, entry: Entry) -> None:
         """Watch a model while it is up and bring it back while it is not, until cancelled."""
         while True:
             try:
                 if entry.live is not None:
                     await self._watch(entry, entry.live)
-                    if await self._recover(entry, entry.live):
+                    await self._hand_over(entry, entry.live)
+                    recovered = await self._recover(entry, entry.live)
+                    await self._let_go(entry)
+                    if recovered:
                         continue
                     await self.take_down(entry)
                 entry.waiting_since_s = time.monotonic()
@@ -151,6 +168,26 @@ class Keeper:
                 readiness = await live.coordinator.ready(PROBE_EVERY_S)
                 if not readiness.ready and not entry.lost.is_set():
                     self.lose(entry, f"A probe token did not come through: {readiness.reason}")
+
+    async def _hand_over(self, entry: Entry, live: LivePipeline) -> None:
+        """Let standbys get ready for PCs that want to leave, while these still work; then they are lost."""
+        leaving = [device_id for device_id in live.device_ids if device_id in entry.leaving]
+        if leaving and not live.coordinator.suspended:
+            entry.lost.clear()
+            lost = asyncio.create_task(entry.lost.wait())
+            preparing = asyncio.create_task(self._standbys.prepare_for(entry, live, leaving))
+            await asyncio.wait({lost, preparing}, timeout=HAND_OVER_S, return_when=asyncio.FIRST_COMPLETED)
+            for task in (lost, preparing):
+                task.cancel()
+            await asyncio.gather(lost, preparing, return_exceptions=True)
+        for device_id in leaving:
+            self.lose(entry, f"{entry.name_of(device_id)} leaves.", device_id)
+
+    async def _let_go(self, entry: Entry) -> None:
+        """Tell PCs that waited that they may leave."""
+        leaving, entry.leaving = entry.leaving, set()
+        for device_id in leaving:
+            await self._hub.unload(device_id, entry.plan.pipeline)
 
     async def _recover(self, entry: Entry, live: LivePipeline) -> bool:
         """Let others take over what was lost; False when nobody did in time, and the answers have ended."""

@@ -48,6 +48,21 @@ class Standbys:
             entry.tend_again_s = time.monotonic() + AGAIN_S
             entry.tending = asyncio.create_task(self._prepare(entry, live), name=f"standbys of {entry.model}")
 
+    async def prepare_for(self, entry: Entry, live: LivePipeline, leaving: Sequence[str]) -> None:
+        """Load what these PCs serve where the units are at hand, if no hot standby has it already."""
+        loaded = {(held.stage.first, held.stage.last) for held in live.standbys}
+        loads = StageLoads(self._hub, entry.request, live.pipeline, entry.digest)
+        warm = [agent for agent in self._spares(entry, live) if agent.device_id in live.warm]
+        for index, stage in enumerate(live.plan.stages):
+            able = [agent for agent in warm if agent.memory_budget_bytes >= stage.memory_bytes]
+            if stage.device_id not in leaving or (stage.first, stage.last) in loaded or not able:
+                continue
+            try:
+                await self._reserve(loads, live, index, stage, able[0])
+            except StageLoadFailed as error:
+                log.info("%s is not handed over before it is lost: %s", stage.name, error)
+            warm.remove(able[0])
+
     async def _prepare(self, entry: Entry, live: LivePipeline) -> None:
         try:
             await self._trim(entry, live)
@@ -79,19 +94,23 @@ class Standbys:
             able = [agent for agent in self._spares(entry, live) if agent.memory_budget_bytes >= stage.memory_bytes]
             if not able:
                 return
-            agent = able[0]
-            moved = msgspec.structs.replace(
-                stage, device_id=agent.device_id, name=agent.name, device=agent.device, engine=agent.engine
-            )
-            self._hub.set_standby(live.pipeline, agent.device_id, live.epoch, index)
-            try:
-                held = await loads.one(moved, index, live.epoch)
-            except BaseException:
-                self._hub.drop_standby(live.pipeline, agent.device_id)
-                raise
-            live.held[agent.device_id] = held
-            self._book.say_what_stays([agent.device_id])
-            log.info("%s has %s in reserve for layers %d to %d.", entry.model, agent.name, stage.first, stage.last - 1)
+            await self._reserve(loads, live, index, stage, able[0])
+            self._book.say_what_stays([able[0].device_id])
+
+    async def _reserve(
+        self, loads: StageLoads, live: LivePipeline, index: int, stage: PlannedStage, agent: AgentFacts
+    ) -> None:
+        """Load a stage of the plan on a PC beside it."""
+        moved = msgspec.structs.replace(
+            stage, device_id=agent.device_id, name=agent.name, device=agent.device, engine=agent.engine
+        )
+        self._hub.set_standby(live.pipeline, agent.device_id, live.epoch, index)
+        try:
+            live.held[agent.device_id] = await loads.one(moved, index, live.epoch)
+        except BaseException:
+            self._hub.drop_standby(live.pipeline, agent.device_id)
+            raise
+        log.info("%s is in reserve for layers %d to %d.", agent.name, stage.first, stage.last - 1)
 
     async def _deliver(self, entry: Entry, live: LivePipeline) -> None:
         """Bring units to the PCs in reserve: all ranges that no stage in reserve covers and that fit into memory."""
@@ -108,6 +127,8 @@ class Standbys:
                 continue
             for layers in wanted:
                 await self._hub.deliver(agent.device_id, layers)
+            if agent.device_id not in self._facts.available(entry.request):
+                continue  # it left meanwhile
             live.names[agent.device_id] = agent.name
             live.warm[agent.device_id] = wanted
             self._book.say_what_stays([agent.device_id])

@@ -39,6 +39,12 @@ class AgentYielded(msgspec.Struct, frozen=True):
     reasons: list[str]
 
 
+class AgentLeaving(msgspec.Struct, frozen=True):
+    """An agent leaves by its own will: its stages work until they are unloaded, or for a few seconds."""
+
+    device_id: str
+
+
 class AgentAvailable(msgspec.Struct, frozen=True):
     """An agent that was held may be planned with again."""
 
@@ -69,4 +75,4 @@ class LinkTimed(msgspec.Struct, frozen=True):
     round_trip_ms: float
 
 
-FleetEvent = AgentJoined | AgentLost | AgentTold | AgentYielded | AgentAvailable | StageDied | LinkTimed
+FleetEvent = AgentJoined | AgentLost | AgentTold | AgentYielded | AgentLeaving | AgentAvailable | StageDied | LinkTimed

@@ -65,7 +65,8 @@ class Hub:
     `authorise` turns a peer's certificate (DER, None without one) into its record or raises NotAuthorised; `enrol`
     serves one connection; `files` finds what bulk links may fetch; `sign` gives the console's word for a library's
     digest to those who load it. `clones` finds two PCs with one identity; without it the newest of two
-    sessions wins. Listeners are called on the event loop and must not block.
+    sessions wins. `hands_over` promises that somebody unloads what leaving agents hold.
+    Listeners are called on the event loop and must not block.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Hub:
         heartbeat_s: float = HEARTBEAT_S,
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
         direct_links: bool = False,
+        hands_over: bool = False,
     ) -> None:
         self._sign = sign
         self._sessions = Sessions(heartbeat_s)
@@ -103,6 +105,7 @@ class Hub:
             direct=self._direct,
             peers=self._peers,
             heartbeat_s=heartbeat_s,
+            hands_over=hands_over,
         )
         self._sessions.subscribe(self._on_fleet_event)
         self._server: Server | None = None
@@ -216,6 +219,10 @@ class Hub:
                 self._sessions.say(session, UnloadStage(request.pipeline))
 
     async def unload(self, device_id: str, pipeline: PipelineId) -> None:
+        """As `unload_soon`; a place for those to wait who take something down."""
+        self.unload_soon(device_id, pipeline)
+
+    def unload_soon(self, device_id: str, pipeline: PipelineId) -> None:
         """Tell an agent to end a pipeline's stage. An agent that is not connected holds none: nothing to do."""
         session = self._sessions.find(device_id)
         if session is not None:

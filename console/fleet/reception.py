@@ -52,7 +52,7 @@ from agent.link.messages import (
 from agent.link.sockets import Unsendable, post, tune
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks
-from console.fleet.events import AgentAvailable, AgentTold, AgentYielded, StageDied
+from console.fleet.events import AgentAvailable, AgentLeaving, AgentTold, AgentYielded, StageDied
 from console.fleet.peers import Peers
 from console.fleet.relay import Relay
 from console.fleet.session import Session
@@ -85,6 +85,7 @@ class Reception:
         direct: DirectLinks,
         peers: Peers,
         heartbeat_s: float,
+        hands_over: bool,
     ) -> None:
         self._authorise = authorise
         self._enrol = enrol
@@ -95,6 +96,7 @@ class Reception:
         self._direct = direct
         self._peers = peers
         self._heartbeat_s = heartbeat_s
+        self._hands_over = hands_over
         self._links: defaultdict[str, set[ServerConnection]] = defaultdict(set)
         """Every link that was let in, by device, from the first moment: also one that has said nothing yet."""
         self._disconnected = 0
@@ -226,7 +228,9 @@ class Reception:
         await serve_files(link, self._files, on_other=lambda frame: self._peers.answer(record.device_id, frame))
 
     def _welcome(self, session: Session, mark: str) -> Welcome:
-        return Welcome(session.device_id, time.time(), self._heartbeat_s, mark, self._direct.public_key)
+        return Welcome(
+            session.device_id, time.time(), self._heartbeat_s, mark, self._direct.public_key, self._hands_over
+        )
 
     def _take_message(self, session: Session, data: bytes, now_s: float) -> None:
         message = decode_from_agent(data)
@@ -255,6 +259,8 @@ class Reception:
             session.heartbeat = message
             if was_held and not session.is_held:
                 self._sessions.emit(AgentAvailable(session.device_id))
+            elif session.is_held and not was_held:
+                self._sessions.emit(AgentLeaving(session.device_id))
             return
         session.take_yield(message)
         log.info("%s (%s) yields: %s.", session.name, session.device_id, ", ".join(message.reasons))

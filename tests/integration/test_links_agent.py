@@ -27,7 +27,7 @@ from agent.volunteer import device_use
 from agent.volunteer.memory import LARGEST_RATIO
 from agent.volunteer.proof import Taken
 from console.fleet.errors import StageLoadFailed
-from console.fleet.events import AgentJoined, AgentLost, StageDied
+from console.fleet.events import AgentJoined, AgentLeaving, AgentLost, StageDied
 from tests.conftest import ExpectLogs
 from tests.support.agents import Agent, always_here, load, running_agent, until
 from tests.support.fleet import Fleet, join, make_load, make_step, running_fleet
@@ -290,6 +290,34 @@ async def test_ending_while_a_session_opens_leaves_none_behind(
     assert len(opened) == comes_late
     await fleet.wait_for(lambda: len(fleet.events) == 2 * comes_late)  # it came, and said goodbye
     assert fleet.hub.agents() == []
+
+
+async def test_who_stops_hands_over_first_where_somebody_takes_over(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path, hands_over=True) as fleet:
+        _, digest = make_library(tmp_path / "library")
+        fleet.distribution.register(tmp_path / "library")
+        async with running_agent(fleet) as agent:
+            await load(fleet, agent, make_load(library_digest=digest))
+            agent.service.stop()
+            await fleet.wait_for(lambda: fleet.events[-1] == AgentLeaving(agent.device_id))
+            (child,) = agent.children.started
+            assert not child.closed, "it still works"
+            assert child.write(make_step(stage=0))
+            await fleet.hub.unload(agent.device_id, PipelineId(1))
+            await agent.task
+            assert fleet.events[-1] == AgentLost(agent.device_id, "The agent was stopped")
+
+
+async def test_who_stops_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.session.HAND_OVER_S", 0.1)
+    async with running_fleet(tmp_path, hands_over=True) as fleet:
+        _, digest = make_library(tmp_path / "library")
+        fleet.distribution.register(tmp_path / "library")
+        async with running_agent(fleet) as agent:
+            await load(fleet, agent, make_load(library_digest=digest))
+            agent.service.stop()
+            await agent.task
+            assert agent.children.started[0].closed
 
 
 async def test_stopping_in_the_middle_of_a_load_leaves_no_child(

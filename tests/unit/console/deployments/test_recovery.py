@@ -285,3 +285,70 @@ async def test_a_standby_that_leaves_interrupts_nobody_and_is_replaced(
         assert notes_of(await ask(deployments)) == []
         await until(lambda: bool(other.loads) and bool(deployments.views()[0].standbys))
         assert (state_of(deployments), deployments.views()[0].epoch) == ("ready", 1)
+
+
+# Leaving by one's own will
+
+
+async def ask_to_leave(pc: PlayedPC) -> None:
+    await pc.agent.say(Heartbeat(1 << 30, "held", ["drain"]))
+
+
+@pytest.mark.parametrize("kind", ["hot", "warm"])
+async def test_a_pc_that_leaves_by_itself_waits_until_its_standby_has_taken_over(
+    fleet: Fleet, registry: Registry, library: Path, kind: str
+) -> None:
+    async with playing_all(fleet, "a", "b", "c") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs, standbys=1, standby=kind)
+        await until(lambda: bool(deployments.views()[0].standbys))
+        (spare,) = served.spares
+        if kind == "warm":
+            spare.holding = asyncio.Event()
+        served.tail.stepped.clear()
+        await ask_to_leave(served.tail)
+        if spare.holding is not None:
+            await until(lambda: bool(spare.loads))
+            assert notes_of(await ask(deployments)) == [], "the old one answers while the new one gets ready"
+            assert not served.tail.unloads
+            spare.holding.set()
+        await until(lambda: bool(served.tail.unloads))
+        assert (len(spare.loads), len(spare.advances)) == (1, 1)
+        assert text_of(await ask(deployments)) == "Paris."
+        view = deployments.views()[0]
+        assert (view.state, [stage.device_name for stage in view.stages][-1]) == ("ready", served.name_of(spare))
+
+
+async def test_without_a_standby_a_pc_may_leave_at_once(fleet: Fleet, registry: Registry, library: Path) -> None:
+    async with playing_all(fleet, "a", "b", "c") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs)
+        asking = await asked_and_stuck(deployments, served.tail, after=2)
+        await ask_to_leave(served.tail)
+        assert text_of(await asking) == "Paris."
+        await until(lambda: bool(served.tail.unloads))
+
+
+async def test_the_owner_of_a_pc_that_waits_to_leave_waits_for_nobody(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing_all(fleet, "a", "b", "c", "d") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs, standbys=1, standby="warm")
+        await until(lambda: bool(deployments.views()[0].standbys))
+        (warm,) = [pc for pc in served.spares if pc.fetches]
+        warm.holding = asyncio.Event()
+        await ask_to_leave(served.tail)
+        await until(lambda: bool(warm.loads))
+        asking = await asked_and_stuck(deployments, served.tail)
+        await give_back(fleet, served.tail)
+        await until(lambda: state_of(deployments) == "recovering")
+        warm.holding.set()
+        assert text_of(await asking) == "Paris."
+
+
+async def test_a_standby_may_leave_at_once(fleet: Fleet, registry: Registry, library: Path) -> None:
+    async with playing_all(fleet, "a", "b", "c") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs, standbys=1, standby="hot")
+        await until(lambda: bool(deployments.views()[0].standbys))
+        (hot,) = served.spares
+        await ask_to_leave(hot)
+        await until(lambda: bool(hot.unloads))
+        assert (state_of(deployments), deployments.views()[0].standbys) == ("ready", [])
