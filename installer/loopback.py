@@ -77,8 +77,11 @@ class LoopbackFleet:
         *,
         route: Route | None = None,
         direct_links: bool = False,
+        console: str = "console",
     ) -> None:
+        """`console` is the module that runs as the console."""
         self._root, self._settings, self._say, self._route = root, list(agents), say, route
+        self._console = console
         self._direct_links = direct_links
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._admin: AdminClient | None = None
@@ -225,7 +228,7 @@ class LoopbackFleet:
 
     def _start_console(self) -> None:
         folder = self.console_folder
-        command = ["console", "serve", "--data", str(folder), "--agents-port", "0", "--api-port", "0"]
+        command = [self._console, "serve", "--data", str(folder), "--agents-port", "0", "--api-port", "0"]
         self._spawn("console", [*command, "--direct-links", "on" if self._direct_links else "off"])
         deadline = time.monotonic() + START_S
         while True:

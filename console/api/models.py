@@ -10,11 +10,15 @@ from console.pipeline.types import Generator
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """A deployed model: `created_s` is the Unix time of its deployment."""
+    """A deployed model: `created_s` is the Unix time of its deployment.
+
+    `ready`: a token came through all its stages since they last changed.
+    """
 
     model_id: str
     created_s: int
     context_tokens: int
+    ready: bool
 
 
 class ModelDirectory(Protocol):

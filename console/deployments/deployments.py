@@ -67,7 +67,8 @@ class Deployments:
         found: dict[str, ServedModel] = {}
         for entry in self._book.entries.values():
             if entry.state in {"ready", "recovering", "waiting"}:
-                model = ServedModel(entry.model, entry.plan.created_s, entry.request.context)
+                ready = any(one.is_proven for one in self._book.of_model(entry.model))
+                model = ServedModel(entry.model, entry.plan.created_s, entry.request.context, ready)
                 found.setdefault(entry.model, model)
         return list(found.values())
 

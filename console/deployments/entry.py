@@ -79,6 +79,11 @@ class Entry:
         return list(dict.fromkeys(wanted))
 
     @property
+    def is_proven(self) -> bool:
+        """Whether a token came through the stages there are now."""
+        return self.live is not None and self.live.coordinator.is_proven
+
+    @property
     def model(self) -> str:
         return self.request.model
 

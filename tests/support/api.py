@@ -77,7 +77,10 @@ class Models:
         self._unavailable = unavailable
 
     def served(self) -> list[ServedModel]:
-        return [ServedModel(model.model_id, 1_700_000_000, model.context_tokens) for model in self._models.values()]
+        return [
+            ServedModel(model.model_id, 1_700_000_000, model.context_tokens, ready=True)
+            for model in self._models.values()
+        ]
 
     def generator(self, model_id: str) -> Generator:
         if model_id in self._unavailable:

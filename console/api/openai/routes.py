@@ -109,7 +109,9 @@ def _generation(asked: ChatRequest, generator: Generator, principal: Principal) 
 
 
 def _card(model: ServedModel) -> dict[str, object]:
-    return {"id": model.model_id, "object": "model", "created": model.created_s, "owned_by": "fallow"}
+    """`ready` is an extension."""
+    card = {"id": model.model_id, "object": "model", "created": model.created_s, "owned_by": "fallow"}
+    return card | {"ready": model.ready}
 
 
 def _not_found(model_id: str) -> ApiError:

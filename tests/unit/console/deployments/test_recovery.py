@@ -170,9 +170,11 @@ async def test_answers_wait_for_whoever_comes_and_end_when_nobody_does(
             await until(lambda: state_of(deployments) == "waiting")
             with pytest.raises(ModelUnavailable, match="went back to its owner"):
                 deployments.generator("small")
+            assert [model.ready for model in deployments.served()] == [False]
         else:
             await until(lambda: state_of(deployments) == "recovering")
             assert not deployments.views()[0].probe.ok
+            assert [model.ready for model in deployments.served()] == [False]
             queued = asyncio.create_task(ask(deployments))
         for pc in (served.head, served.tail):
             pc.mute, pc.answers_left = False, -1
@@ -181,6 +183,7 @@ async def test_answers_wait_for_whoever_comes_and_end_when_nobody_does(
             assert text_of(await asking) == text_of(await queued) == "Paris."
         await until(lambda: state_of(deployments) == "ready")
         assert text_of(await ask(deployments)) == "Paris."
+        assert [model.ready for model in deployments.served()] == [True]
 
 
 async def test_who_cannot_take_over_is_passed_by(fleet: Fleet, registry: Registry, library: Path) -> None:
