@@ -50,10 +50,10 @@ def plan(
     tried = _drafts(costs, usable, stages, rules, current)
     if not tried:
         raise impossible(costs, usable, stages, rules, context_tokens)
-    chosen = _best(tried, rules)
-    kept = kept_instead(costs, chosen, current, usable, stages=stages, rules=rules)
-    if kept is None and current is not None:
-        kept = _repaired(costs, chosen, current, usable, stages=stages, rules=rules)
+    chosen, kept = _best(tried, rules), None
+    if current is not None:
+        kept = kept_instead(costs, chosen, current, usable, stages=stages, rules=rules)
+        kept = kept or _repaired(costs, chosen, current, usable, stages=stages, rules=rules)
     final = chosen if kept is None else kept.draft
     reasons = reasons_for(costs, usable, final, tried, rules, forced=stages is not None)
     return _plan(costs, final, [kept.reason, *reasons] if kept else reasons, context_tokens, current)

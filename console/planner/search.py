@@ -62,7 +62,7 @@ class Search(msgspec.Struct, frozen=True):
         Fewer than `least` are known to be impossible.
         """
         full = [self.tables.ms(agent, rows) for agent in self.agents]
-        rough = self._walk(full, most, worst=True, orders=self._orders())
+        rough = self._walk(full, most, worst=True, orders=self._orders(by_room=True))
         if not self._exact:
             return [found.value for found, _ in rough]
         # What is slower than a split that was found already need not be looked at.
@@ -175,14 +175,15 @@ class Search(msgspec.Struct, frozen=True):
             return [(found, []) for found in in_any_order(costs, most, worst=worst, needed=needed)]
         pinned = {place for place, agent in enumerate(self.agents) if agent.device_id in self.tables.pinned}
         best: list[tuple[Found, list[int]]] = [(NOTHING, [])] * (most + 1)
-        for order in orders or self._orders():
+        # Whether anything fits at all is a matter of memory first.
+        for order in orders or self._orders(by_room=worst):
             found = in_order(costs, order, most, worst=worst, needed=needed, pinned=pinned)
             best = [
                 (one, order) if one.value < former[0].value else former for one, former in zip(found, best, strict=True)
             ]
         return best
 
-    def _orders(self) -> list[list[int]]:
+    def _orders(self, *, by_room: bool = False) -> list[list[int]]:
         costs = self.tables.costs
         rate = [costs.rates(agent).per_mb for agent in self.agents]
         room = [costs.room(agent) for agent in self.agents]
@@ -190,8 +191,9 @@ class Search(msgspec.Struct, frozen=True):
         orders = [
             sorted(places, key=lambda place: (rate[place], -room[place], place)),
             sorted(places, key=lambda place: (-rate[place], -room[place], place)),
-            sorted(places, key=lambda place: (-room[place], rate[place], place)),
         ]
+        if by_room:
+            orders.append(sorted(places, key=lambda place: (-room[place], rate[place], place)))
         if self.turned:
             first = orders[0]
             for place in places:
