@@ -138,7 +138,7 @@ def check_valid(found: Plan, model: ModelFacts, fleet: list[AgentFacts], *, stre
 FLEETS = st.lists(st.tuples(st.integers(110, 420), st.one_of(st.none(), st.floats(0.02, 1.0))), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(FLEETS, st.lists(st.integers(1, 60), min_size=1, max_size=7), st.integers(0, 80), st.integers(0, 80))
 def test_small_fleets_get_the_best_plan_there_is(
     facts: list[tuple[int, float | None]], layer_mb: list[int], embed_mb: int, head_mb: int

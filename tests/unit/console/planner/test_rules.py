@@ -183,7 +183,7 @@ FACTS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(FACTS, min_size=1, max_size=4), st.data())
 def test_whatever_the_rules_a_plan_obeys_them_and_is_found_if_there_is_one(
     facts: list[tuple[int, float, str, float]], data: st.DataObject

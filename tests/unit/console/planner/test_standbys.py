@@ -86,7 +86,7 @@ def test_the_order_of_the_pcs_changes_nothing() -> None:
         assert make_standbys(plan, list(order), count=3) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 8), st.sampled_from(["warm", "hot"]))
 def test_standbys_fit_and_are_never_part_of_the_plan(seed: int, count: int, kind: Any) -> None:
     chance = random.Random(seed)

@@ -89,12 +89,12 @@ def test_the_chance_is_never_higher_than_how_often_a_plan_is_found() -> None:
     chance = random.Random(3)
     percents = [20, 50, 80, 50, 80]
     fleet = make_fleet_at_rest(percents, memory_mb=290)
-    draws = 120
+    draws = 60
     found = sum(
         possible([agent for agent, percent in zip(fleet, percents, strict=True) if chance.random() < percent / 100])
         for _ in range(draws)
     )
-    assert 0.2 < ask(fleet).chance <= found / draws + 0.1
+    assert 0.2 < ask(fleet).chance <= found / draws + 0.15
 
 
 def possible(fleet: list[AgentFacts]) -> bool:
