@@ -6,13 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.link.messages import Device, FromAgent, Heartbeat, Hello, Holding, MarkKept, PolicyKept, Resting, Yield
+from agent.link.messages import (
+    Device,
+    FromAgent,
+    Heartbeat,
+    Hello,
+    Holding,
+    MarkKept,
+    Measurements,
+    PolicyKept,
+    Resting,
+    Yield,
+)
 
 BLOCKS_A_DAY = 8
 """How many numbers of Resting make a day."""
 
 
-SaysHowItIs = Heartbeat | Yield | Holding | MarkKept | PolicyKept | Resting
+SaysHowItIs = Heartbeat | Yield | Holding | MarkKept | PolicyKept | Resting | Measurements
 
 
 class ConsoleView:
@@ -31,6 +42,7 @@ class ConsoleView:
         self._addresses: list[str] = []
         self._policy: PolicyKept | None = None
         self._resting: Resting | None = None
+        self._measured = Measurements([])
 
     def note(self, message: FromAgent) -> None:
         """Take note of what is sent; what is said of the work leaves no trace."""
@@ -53,6 +65,8 @@ class ConsoleView:
             self._mark = message.mark
         elif isinstance(message, PolicyKept):
             self._policy = message
+        elif isinstance(message, Measurements):
+            self._measured = message
         else:
             self._resting = message
 
@@ -64,6 +78,7 @@ class ConsoleView:
             "reasons": ", ".join(self._reasons),
             "memory_free": "" if self._memory_free_bytes is None else _size(self._memory_free_bytes),
             "resting": _rests(self._resting),
+            "measured": _measured(self._measured),
             "host": hello.host,
             "os": hello.os,
             "cores": str(hello.cores),
@@ -92,6 +107,19 @@ def _protocol(hello: Hello) -> str:
 def _device(device: Device) -> str:
     driver = [f"driver {device.driver}"] if device.driver else []
     return ", ".join([f"{device.name}: {device.full_name}", _size(device.memory_bytes), *device.engines, *driver])
+
+
+def _measured(measured: Measurements) -> str:
+    """Write what a layer takes on each device and engine, and what the link carried."""
+    parts = [
+        f"{unit.device} {speed.engine} ({unit.numerics}): {speed.layer_ms:.2f} ms per"
+        f" {unit.layer_bytes / 2**20:.1f} MiB"
+        for unit in measured.units
+        for speed in unit.speeds
+    ]
+    if measured.down_bytes_per_s:
+        parts.append(f"{measured.down_bytes_per_s / 2**20:.1f} MiB/s")
+    return "; ".join(parts)
 
 
 def _rests(resting: Resting | None) -> str:

@@ -164,7 +164,7 @@ async def test_the_owner_is_shown_what_the_console_was_told(fleet: Fleet, pc: Ow
     await pc.reach(Phase.AVAILABLE)
     await until(lambda: (seen().get("state"), seen().get("reasons")) == ("available", ""))
     (view,) = fleet.hub.agents()
-    later = {"state", "reasons", "memory_free", "mark", "policy", "resting", "held_files", "addresses"}
+    later = {"state", "reasons", "memory_free", "mark", "policy", "resting", "held_files", "addresses", "measured"}
     said = ConsoleView(view.hello).seen()
     assert {name: seen()[name] for name in said.keys() - later} == {name: said[name] for name in said.keys() - later}
     pc.come_back()

@@ -17,6 +17,7 @@ from agent.link.messages import (
     Holding,
     LayersFetched,
     MarkKept,
+    Measurements,
     PolicyKept,
     Resting,
     StageFailed,
@@ -25,6 +26,7 @@ from agent.link.messages import (
     Yield,
 )
 from agent.seen import ConsoleView, SaysHowItIs
+from agent.stage.speeds import Measurement, UnitSpeed
 from agent.stage.types import Epoch, PipelineId
 from tests.support.fleet import make_hello
 
@@ -34,6 +36,10 @@ OTHER_HELLO: dict[str, Any] = {
     "devices": [DEVICE], "openvino": "2030.1", "key_protection": "credential", "held_sha256": ["a" * 64],
     "mark": "a mark", "takes_policy": True, "advances": True, "state": "held", "reasons": ["user_input"],
 }  # fmt: skip
+MEASURED = Measurement(
+    library_digest="d", unit_sha256="u", layer_bytes=2 << 20, device="CPU", driver="", openvino="2026.4",
+    numerics="exact", speeds=[UnitSpeed(engine="paged", fused=True, layer_ms=1.5, layer_ms_8=2.0)], at_s=1.0,
+)  # fmt: skip
 OTHER_DEVICE: dict[str, Any] = {
     "name": "NPU", "full_name": "An NPU", "memory_bytes": 2 << 30, "engines": ["paged"], "driver": "1.3",
 }  # fmt: skip
@@ -66,6 +72,7 @@ def test_every_field_of_a_device_is_seen(field: str) -> None:
         (Resting([], 0.0), {}),
         (Holding(["192.0.2.7:8470"], added=["b", "c"]), {"addresses": "192.0.2.7:8470", "held_files": "2"}),
         (MarkKept("m"), {"mark": "m"}),
+        (Measurements([MEASURED], 3 << 20, 1.0), {"measured": "CPU paged (exact): 1.50 ms per 2.0 MiB; 3.0 MiB/s"}),
         (PolicyKept(4), {"policy": "4"}),
         (PolicyKept(4, "old", "An older policy."), {"policy": "4: old, An older policy."}),
         (Goodbye("stopping", "The agent was stopped."), {}),
