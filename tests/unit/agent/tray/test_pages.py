@@ -330,7 +330,8 @@ def test_the_company_page_shows_exactly_what_was_sent(window: Window) -> None:
     table = window.pages["company"].table  # type: ignore[attr-defined]  # the page's own
     shown = {table.item(row, 0).text(): table.item(row, 1).text() for row in range(table.rowCount())}
     assert shown == {
-        "State": "available", "Reasons": "none", "Free memory": "9.0 GiB", "Measured speed": "none", "Usual rest": "none",
+        "State": "available", "Reasons": "none", "Free memory": "9.0 GiB", "Measured speed": "none",
+        "Usual rest": "none",
         "Name": "desk-17", "System": "Linux 6.1", "Processor cores": "12", "Memory it may use": "12.0 GiB",
         "Devices": "CPU: 12th Gen Core i5-1240P, 12.0 GiB, paged, stateful; "
                    "GPU.0: Iris Xe Graphics (iGPU), 7.0 GiB, stateful, driver 32.0.101",
