@@ -72,6 +72,13 @@ async def test_one_answer_too_many_at_once_is_429_until_one_ends(stream: bool) -
         assert (await ask(http, stream=stream)).status_code == 200
 
 
+async def test_a_key_over_its_limits_is_refused_before_its_prompt_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ScriptedModel(says("Hi"))
+    monkeypatch.setattr(model, "encode_chat", lambda messages: pytest.fail("The prompt was tokenized."))
+    async with client_of(model, Quota(tokens_per_day=10), Counted(k=10)) as http:
+        assert (await ask(http)).status_code == 429
+
+
 async def test_the_place_of_an_answer_whose_client_left_is_free_again() -> None:
     model = ScriptedModel([Text("abc", [1, 2, 3]), asyncio.Event(), finished()])
     counted = Counted()
