@@ -278,13 +278,16 @@ async def measure_in_child(spec: MeasureSpec, must_stop: Callable[[], bool], lim
             f"the process ended with code {code} and without an answer.", again=code == EXIT_YIELDED
         ) from None
     finally:
-        if child.returncode is None:
+        # One that has said all ends by itself: to kill it then could take its exit code from whoever waits for it.
+        if not reading.done() and child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 child.kill()
+        child.stdin.close()
         await child.wait()
-        # What is left in the pipes ends with the process.
-        reading.cancel()
+        # The pipes end with the process; one that is not seen to its end leaves its transport open.
         await asyncio.gather(reading, return_exceptions=True)
+        with contextlib.suppress(OSError):
+            await child.stdin.wait_closed()
 
 
 async def _read(stream: asyncio.StreamReader) -> bytes:
