@@ -12,16 +12,18 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from console.planner.costs import Costs
+from console.planner.costs import MB, Costs
 from console.planner.tables import Array, Tables, Wishes
 from console.planner.types import AgentFacts
 from console.planner.walks import NOTHING, Found, in_any_order, in_order
 
 EXACT_AGENTS = 8
+FEW_STAGES, EXACT_AGENTS_OF_FEW = 3, 12
+"""For few stages there are few sets, so more PCs can be looked at."""
 SLACK = 1.005
 """How much longer than the shortest cycle one may be, so that a token's time and lesser wishes have a say."""
 NEAR = 1.004
-TURNS = 4
+TURNS = 10
 """How near to the shortest cycle the search comes, in at most so many turns."""
 MOST_WORK = 10_000_000
 """How many ranges may be compared while a plan is polished: well below a tenth of a second."""
@@ -63,7 +65,7 @@ class Search(msgspec.Struct, frozen=True):
         """
         full = [self.tables.ms(agent, rows) for agent in self.agents]
         rough = self._walk(full, most, worst=True, orders=self._orders(by_room=True))
-        if not self._exact:
+        if not self._exact(most):
             return [found.value for found, _ in rough]
         # What is slower than a split that was found already need not be looked at.
         most_ms = max((found.value for found, _ in rough[least:]), default=math.inf)
@@ -72,7 +74,7 @@ class Search(msgspec.Struct, frozen=True):
 
     def fastest(self, most: int) -> list[float]:
         """Return for each number of stages, 0 to `most`, a time no token is faster than, however long a cycle takes."""
-        if self._exact:
+        if self._exact(most):
             return [0.0] * (most + 1)
         token = [self.tables.ms(agent, 1.0) + self.tables.costs.hop_ms(agent) for agent in self.agents]
         return [found.value for found, _ in self._walk(token, most, worst=False)]
@@ -145,33 +147,34 @@ class Search(msgspec.Struct, frozen=True):
         ranges = self.best(count, slowest_ms, rows=rows, enough_ms=enough_ms)
         if ranges is None:
             raise ValueError(f"There is no split into {count} stages.")
-        if self._exact:
+        if self._exact(count):
             return ranges
-        others = [self.agents[place] for place in self._orders()[0]]
+        costs = self.tables.costs
+        share_mb = costs.read[-1] / MB / count
+        others = sorted(self.agents, key=lambda one: costs.rates(one).per_mb * share_mb + costs.hop_ms(one))
         if count >= EXACT_AGENTS:
             turned = msgspec.structs.replace(self, agents=[one[0] for one in ranges], turned=count <= MOST_TURNED)
             return _best_of(turned, count, enough_ms, rows) or ranges
-        left, since = _rounds(count, self.tables.costs.layers), 0
+        left, since, most = _rounds(count, costs.layers), 0, _exact_agents(count)
         while left > 0 and since < len(others):
             used = [agent for agent, _, _ in ranges]
-            added = [agent for agent in others[:EXACT_AGENTS] if agent not in used][: EXACT_AGENTS - count]
-            moved = others.index(added[-1]) + 1 if added else EXACT_AGENTS
+            added = [agent for agent in others[:most] if agent not in used][: most - count]
+            moved = others.index(added[-1]) + 1 if added else most
             others = others[moved:] + others[:moved]
             again = _best_of(msgspec.structs.replace(self, agents=used + added), count, enough_ms, rows) or ranges
             since = since + moved if again == ranges else 0
             ranges, left = again, left - 1
         return ranges
 
-    @property
-    def _exact(self) -> bool:
-        return len(self.agents) <= EXACT_AGENTS
+    def _exact(self, most: int) -> bool:
+        return len(self.agents) <= _exact_agents(most)
 
     def _walk(
         self, costs: Sequence[Array], most: int, *, worst: bool, orders: Sequence[list[int]] = ()
     ) -> list[tuple[Found, list[int]]]:
         """Return the best walk by the number of stages, 0 to `most`, and the order it was found in."""
         needed = [agent.device_id in self.needed for agent in self.agents]
-        if self._exact and not orders:
+        if self._exact(most) and not orders:
             return [(found, []) for found in in_any_order(costs, most, worst=worst, needed=needed)]
         pinned = {place for place, agent in enumerate(self.agents) if agent.device_id in self.tables.pinned}
         best: list[tuple[Found, list[int]]] = [(NOTHING, [])] * (most + 1)
@@ -207,9 +210,15 @@ def _best_of(search: Search, count: int, enough_ms: float, rows: float) -> Range
     return search.best(count, slowest_ms, rows=rows, enough_ms=enough_ms)
 
 
+def _exact_agents(most: int) -> int:
+    """Return of how many PCs every order of every set up to `most` may be looked at."""
+    return EXACT_AGENTS if most > FEW_STAGES else EXACT_AGENTS_OF_FEW
+
+
 def _rounds(count: int, layers: int) -> int:
-    """Return how often every order of `EXACT_AGENTS` PCs may be looked at."""
-    steps = sum(math.comb(EXACT_AGENTS, used) * (EXACT_AGENTS - used) for used in range(count))
+    """Return how often every order of so many PCs may be looked at."""
+    agents = _exact_agents(count)
+    steps = sum(math.comb(agents, used) * (agents - used) for used in range(count))
     work = 5 * steps * layers * min(layers, 1 + 2 * layers // count)
     return max(1, MOST_WORK // work)
 
