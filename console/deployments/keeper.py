@@ -138,9 +138,8 @@ class Keeper:
                 if entry.live is not None:
                     await self._watch(entry, entry.live)
                     await self._hand_over(entry, entry.live)
-                    recovered = await self._recover(entry, entry.live)
                     await self._let_go(entry)
-                    if recovered:
+                    if await self._recover(entry, entry.live):
                         continue
                     await self.take_down(entry)
                 entry.waiting_since_s = time.monotonic()
@@ -184,7 +183,7 @@ class Keeper:
             self.lose(entry, f"{entry.name_of(device_id)} leaves.", device_id)
 
     async def _let_go(self, entry: Entry) -> None:
-        """Tell PCs that waited that they may leave."""
+        """Tell PCs that waited that they may leave: nothing is computed there any more, whoever takes over."""
         leaving, entry.leaving = entry.leaving, set()
         for device_id in leaving:
             await self._hub.unload(device_id, entry.plan.pipeline)

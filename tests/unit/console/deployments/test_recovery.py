@@ -298,7 +298,7 @@ async def ask_to_leave(pc: PlayedPC) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hot", "warm"])
-async def test_a_pc_that_leaves_by_itself_waits_until_its_standby_has_taken_over(
+async def test_a_pc_that_leaves_by_itself_waits_until_its_standby_is_ready(
     fleet: Fleet, registry: Registry, library: Path, kind: str
 ) -> None:
     async with playing_all(fleet, "a", "b", "c") as pcs, deploying(fleet, registry) as deployments:
@@ -315,6 +315,7 @@ async def test_a_pc_that_leaves_by_itself_waits_until_its_standby_has_taken_over
             assert not served.tail.unloads
             spare.holding.set()
         await until(lambda: bool(served.tail.unloads))
+        await until(lambda: bool(spare.advances))
         assert (len(spare.loads), len(spare.advances)) == (1, 1)
         assert text_of(await ask(deployments)) == "Paris."
         view = deployments.views()[0]
@@ -328,6 +329,17 @@ async def test_without_a_standby_a_pc_may_leave_at_once(fleet: Fleet, registry: 
         await ask_to_leave(served.tail)
         assert text_of(await asking) == "Paris."
         await until(lambda: bool(served.tail.unloads))
+
+
+async def test_all_may_leave_at_once_though_nobody_is_left_to_take_over(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing_all(fleet, "a", "b") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs)
+        await ask_to_leave(served.tail)
+        await ask_to_leave(served.head)
+        await until(lambda: bool(served.tail.unloads and served.head.unloads))
+        assert state_of(deployments) == "recovering"
 
 
 async def test_the_owner_of_a_pc_that_waits_to_leave_waits_for_nobody(
