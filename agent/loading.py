@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -87,8 +87,10 @@ class StageLoader:
         uplink: Callable[[], UplinkSpec],
         check: Callable[[str, bytes], None],
         on_layers: OnLayers = lambda digest, manifest, first, last: None,
+        make_way: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_layers` hears of the layers of signed libraries that are here."""
+        """`on_layers` hears of the layers of signed libraries that are here; `make_way` frees the PC for a stage."""
+        self._make_way = make_way
         self._check = check
         self._on_layers = on_layers
         self._memory = memory
@@ -120,6 +122,8 @@ class StageLoader:
             self._check(request.library_digest, request.signature)
         except SignatureRefused as error:
             raise StageLoadError("unsigned", str(error)) from error
+        if self._make_way is not None:
+            await self._make_way()
         try:
             manifest, folder = await self._fetcher.fetch_range(
                 request.library_digest, request.first, request.last, folder_name, throttle.fetched

@@ -15,8 +15,9 @@ from agent.volunteer.memory_book import MAX_FILE_BYTES
 
 log = logging.getLogger(__name__)
 
-MOST_LIBRARIES, MOST_MEASUREMENTS = 16, 64
-"""The latest ones; a PC that saw more models than this forgets the first."""
+MOST_LIBRARIES, MOST_MEASUREMENTS = 16, 128
+"""The latest ones; a PC that saw more models than this forgets the first. There is room for eight measurements of each:
+one that is thrown out while its library stays would be taken again and again."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -33,6 +34,11 @@ class Wanted(msgspec.Struct, frozen=True):
     library: Held
     device: Device
     numerics: Numerics
+
+    @property
+    def what(self) -> tuple[Held, str, str, Numerics]:
+        """Name it without what changes all the time, as the memory that a device offers."""
+        return self.library, self.device.name, self.device.driver, self.numerics
 
 
 class _Kept(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """Measures this PC while it has nothing else to do: a real layer on each device, and the link to the console.
 
 Only what is here is measured, while this PC may work for others and holds no stage, in a child process that makes way
-for everything. It is ended at once when the owner comes, a stage is to be loaded, or its time is over. Event loop only.
+for everything. It is ended at once when the owner comes, a stage is to be loaded, or its time is over; so is the look
+at the link. Event loop only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -31,7 +32,7 @@ from agent.measured import Held, MeasurementBook, Wanted
 from agent.settings import AgentSettings
 from agent.stage.pipes import encode_spec
 from agent.stage.speeds import EXIT_YIELDED, ROWS, Measured, Measurement, MeasureSpec
-from agent.stage.types import Epoch, PipelineId, StageSpec
+from agent.stage.types import Epoch, Numerics, PipelineId, StageSpec
 from agent.threads import finish_in_thread
 from agent.volunteer.duty import StagesPhase, Volunteer
 from agent.volunteer.memory_book import Load, MemoryBook
@@ -105,7 +106,8 @@ class Measuring:
         self._settings = settings
         self._owner = owner
         self._life = life
-        self._tried: list[Wanted] = []
+        self._tried: set[tuple[Held, str, str, Numerics]] = set()
+        self._doing: asyncio.Task[bool] | None = None
         self._news = asyncio.Event()
         self._told: tuple[list[Measurement] | None, int] = (None, 0)
         self._transfers = 0
@@ -124,15 +126,27 @@ class Measuring:
         while True:
             self._news.clear()
             self._tell(say, console_time())
+            self._doing = asyncio.create_task(self._next(console_time), name="measure")
             try:
-                goes_on = await self._next(console_time)
+                goes_on = await self._doing
+            except asyncio.CancelledError:
+                if _is_cancelled():
+                    raise
+                goes_on = False  # only that was ended, by `make_way`
             except Exception:  # the edge of a task nobody awaits: a PC that cannot be measured works all the same
                 log.exception("Measuring this PC failed.")
                 goes_on = False
+            self._doing = None
             if not goes_on:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await self._news.wait()
+
+    async def make_way(self) -> None:
+        """End what is being measured and wait until it is gone: a stage wants the memory."""
+        if self._doing is not None:
+            self._doing.cancel()
+            await asyncio.wait([self._doing])
 
     def _tell(self, say: Callable[[Measurements], None], now_s: float) -> None:
         """Tell all that is known, if there is more than was told."""
@@ -147,7 +161,9 @@ class Measuring:
         """Do one thing, if there is any and this is the time for it; returns whether there may be another at once."""
         life = self._life
         missing = [
-            wanted for wanted in self._book.missing(life.usable_devices, life.openvino) if wanted not in self._tried
+            wanted
+            for wanted in self._book.missing(life.usable_devices, life.openvino)
+            if wanted.what not in self._tried
         ]
         now_s = console_time()
         stale = now_s - self._link_at_s > LINK_LIFE_S and now_s - self._link_tried_s > LINK_AGAIN_S
@@ -167,8 +183,11 @@ class Measuring:
             await asyncio.sleep(min(1.0, self._quiet_s))
         return False
 
+    def _is_needed(self) -> bool:
+        return bool(self._owner.refusal()) or self._life.stages_phase != "none"
+
     def _busy(self) -> bool:
-        return bool(self._owner.refusal()) or self._life.stages_phase != "none" or self._fetcher.is_busy
+        return self._is_needed() or self._fetcher.is_busy
 
     async def _measure(self, wanted: Wanted, console_time: Callable[[], float]) -> bool:
         name = f"measure-{wanted.library.digest[:16]}"
@@ -186,7 +205,7 @@ class Measuring:
         finally:
             await finish_in_thread(lambda: self._store.discard_stage(name))
         # Once for each start of the agent: what failed would fail again, and nothing is measured for ever.
-        self._tried.append(wanted)
+        self._tried.add(wanted.what)
         return True
 
     async def _measure_in(self, name: str, wanted: Wanted, console_time: Callable[[], float]) -> Measurement:
@@ -225,12 +244,31 @@ class Measuring:
         try:
             manifest = await asyncio.to_thread(self._store.manifest, held.digest)
             largest = max((unit.bin for unit in manifest.units), key=lambda record: record.size_bytes)
-            await self._fetcher.probe(largest.sha256, largest.size_bytes)
+            await self._while_idle(self._fetcher.probe(largest.sha256, largest.size_bytes))
         except StoreError:
             self._book.lose(held)
         except (FetchError, LinkDown, TimeoutError, ConnectionClosed) as error:
-            log.info("The link to the console is not measured: %s", error)
+            log.info("The link to the console is not measured: %s", str(error) or type(error).__name__)
         return True
+
+    async def _while_idle(self, work: Coroutine[None, None, None]) -> None:
+        """Do it as long as nobody needs this PC. Raises TimeoutError when that ended it, or its time is over."""
+        doing = asyncio.create_task(work, name="measure-link")
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while not doing.done():
+                    if self._is_needed():
+                        raise TimeoutError("this PC is needed for something else.")
+                    await asyncio.wait({doing}, timeout=POLL_S)
+            doing.result()
+        finally:
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _materialise(store: Store, held: Held, name: str) -> tuple[Manifest, Unit, Path]:

@@ -99,6 +99,7 @@ class AgentService:
             uplink=self._membership.uplink,
             check=self._membership.check_signature,
             on_layers=self._measuring.layers_came,
+            make_way=self._measuring.make_way,
         )
         self._setup = DirectSetup(lambda: self._membership.identity, settings)
         self._session: Session | None = None
@@ -185,9 +186,9 @@ class AgentService:
         self._session_over.set()
 
     async def leave(self) -> None:
-        """Tell the console that this PC leaves the fleet, and let `run` return."""
+        """Let `run` return, and the console hear that this PC leaves the fleet."""
         if self._session is not None:
-            self._session.say(Goodbye("left", "The PC's owner left the fleet."))
+            self._session.farewell = Goodbye("left", "The PC's owner left the fleet.")
         self.stop()
 
     async def run(self) -> None:

@@ -88,6 +88,8 @@ class Session:
         self._welcome = welcome
         self._broken: LinkDown | None = None
         self._leaving = False
+        self.farewell = Goodbye("stopping", "The agent was stopped.")
+        """What the console hears when this is told to stop."""
         self._loader = loader
         self._deliveries: set[asyncio.Task[None]] = set()
         self._ahead_s = ahead_s = welcome.now_s - time.monotonic()
@@ -157,7 +159,7 @@ class Session:
         if state == "held" and self._stages.phase in ("ready", "loading"):
             self._say(Yield(self._stages.epochs(), reasons))
         else:
-            self._say(Heartbeat(memory_free_bytes(), *self._availability(), self._welcome.heartbeat_s))
+            self._say(self._heartbeat())
 
     async def give_back(self) -> None:
         """End every stage and wait until its process is gone; the session goes on."""
@@ -189,9 +191,13 @@ class Session:
             raise error
 
     async def _hand_over(self, stop: asyncio.Event) -> None:
-        """Wait for `stop`, then until others have taken over what is served here, if they do so soon."""
+        """Wait for `stop`, then until others have taken over what is served here, if they do so soon.
+
+        What may not run here any more, or not on its device, ends at once.
+        """
         await stop.wait()
-        if not self._welcome.hands_over or self._stages.phase != "ready" or self._owner.refusal():
+        is_unwanted = any(self._owner.refusal(device) for _, device in self._stages.children())
+        if not self._welcome.hands_over or self._stages.phase != "ready" or is_unwanted:
             return
         log.info("Handing the stages over.")
         self._leaving = True
@@ -206,11 +212,11 @@ class Session:
 
     async def _close(self, ended: list[BaseException]) -> None:
         """End stages and links; the stages first, so that the next session finds their memory free."""
-        code, reason = CloseCode.GOING_AWAY, close_reason("stopping", "The agent was stopped.")
+        code, reason = CloseCode.GOING_AWAY, close_reason(self.farewell.code, self.farewell.message)
         if any(isinstance(error, FrameError | MessageError) for error in ended):
             code, reason = CloseCode.BAD_FRAME, close_reason("bad_frame", str(ended[0]))
         elif not ended:
-            self._say(Goodbye("stopping", "The agent was stopped."))
+            self._say(self.farewell)
         for task in self._deliveries:
             task.cancel()
         await asyncio.gather(*self._deliveries, return_exceptions=True)
@@ -257,11 +263,15 @@ class Session:
 
     async def _beat(self) -> None:
         while True:
-            pause_s = self._welcome.heartbeat_s
-            if self._stages.phase in ("ready", "loading"):
-                pause_s *= SERVING_SHARE
-            self._say(Heartbeat(memory_free_bytes(), *self._availability(), pause_s))
-            await asyncio.sleep(pause_s)
+            beat = self._heartbeat()
+            self._say(beat)
+            await asyncio.sleep(beat.next_s)
+
+    def _heartbeat(self) -> Heartbeat:
+        pause_s = self._welcome.heartbeat_s
+        if self._stages.phase in ("ready", "loading"):
+            pause_s *= SERVING_SHARE
+        return Heartbeat(memory_free_bytes(), *self._availability(), pause_s)
 
     def _say(self, message: FromAgent) -> None:
         if self._post(self._control, encode_message(message)):

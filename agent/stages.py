@@ -28,7 +28,7 @@ from agent.stage.errors import StageError, StageGone, StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.types import DirectSpec, Epoch, PipelineId
 from agent.volunteer.duty import StagesPhase, Volunteer
-from agent.watchdog import LOOK_S, Pulse, stall_of, wants_processor
+from agent.watchdog import LOOK_S, Pulse, stall_of, waits_for_the_pc
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ class Stages:
             if ended.done():
                 return ended.result()
             silent = pulse.look(live.gate.beat_ns)
-            if pulse.is_frozen(starved=silent > 0 and wants_processor(live.child.pid)):
+            if pulse.is_frozen(starved=silent > 0 and waits_for_the_pc(live.child.pid)):
                 return f"The stage's process was frozen for {silent * LOOK_S:.0f} s and was ended."
         return stall
 

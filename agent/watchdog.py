@@ -1,8 +1,8 @@
 """Is a stage's child process still getting on? What its gate counts, the time, and for silent ones what Linux says.
 
 A process that lives and computes nothing is as dead as one that ended, only that nobody is told. So what counts is
-progress: an inference that began has to end. A process that is frozen as a whole does not beat either; one that gets
-no processor does not beat, too, and is left alone for longer.
+progress: an inference that began has to end. A process that is frozen as a whole does not beat either; one that waits
+for a processor or for the disk does not beat, too, and is left alone for longer.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import contextlib
 from pathlib import Path
 from typing import Protocol
 
+PROC = Path("/proc")
 LOOK_S = 0.25
 INFERENCE_S = 60.0
 """Far more than the longest chunk takes on the slowest PC, far less than a person waits."""
 SILENT_LOOKS = 8
 """A child beats as often as it is looked at. Looks are counted, not seconds: a PC that slept freezes nobody."""
 STARVED_LOOKS = 60
-"""How many may pass while the child wants a processor and gets none, as on a PC that is busy or swaps."""
+"""How many may pass while the child only waits for the PC, as on one that is busy or swaps."""
 
 
 class Progress(Protocol):
@@ -44,7 +45,7 @@ class Pulse:
         return self.silent
 
     def is_frozen(self, *, starved: bool) -> bool:
-        """Whether the child is given up; `starved` says that it only gets no processor."""
+        """Whether the child is given up; `starved` says that it only waits for the PC."""
         return self.silent >= (STARVED_LOOKS if starved else SILENT_LOOKS)
 
 
@@ -55,11 +56,11 @@ def stall_of(gate: Progress, now_ns: int) -> str:
     return ""
 
 
-def wants_processor(pid: int) -> bool:
-    """Whether a thread of a process is ready to run; False where nobody tells, as on other systems than Linux."""
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+def waits_for_the_pc(pid: int) -> bool:
+    """Whether a thread of a process is ready to run or waits for the disk; False but on Linux, which tells."""
+    for stat in (PROC / str(pid) / "task").glob("*/stat"):
         with contextlib.suppress(OSError, IndexError):
             # The state follows the name, which stands in parentheses and may hold anything.
-            if stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "R":
+            if stat.read_text(errors="replace").rpartition(")")[2].split()[0] in ("R", "D"):
                 return True
     return False

@@ -24,6 +24,12 @@ _UNITS: dict[str, dict[str, int]] = {
     "number": {"": 1},
 }
 """By kind of row. Bytes need one: whoever writes 8 means gigabytes, and would get eight bytes."""
+_EXAMPLES = {
+    "seconds": "a time, such as 600, 10min or 2h",
+    "bytes": "a size with its unit, such as 500MB or 8GiB",
+    "percent": "a share, such as 60%",
+    "number": "a number, such as 600",
+}
 
 
 def check_wishes(wishes: Wishes) -> Wishes:
@@ -107,7 +113,7 @@ def from_text(name: str, text: str) -> Any:
         if word.lower() not in _YES + _NO:
             raise WishRefused(f"{name} is yes or no, and {word[:40]!r} is neither.")
         return word.lower() in _YES
-    return from_plain(name, _number(name, word, _UNITS[kind]))
+    return from_plain(name, _number(name, word, kind))
 
 
 def with_value(wishes: Wishes, name: str, value: Any) -> Wishes:
@@ -122,10 +128,10 @@ def _parse_hours(name: str, text: str) -> Any:
         raise WishRefused(f"{name}: {error}") from None
 
 
-def _number(name: str, word: str, units: dict[str, int]) -> float:
+def _number(name: str, word: str, kind: str) -> float:
     digits = word.lower().rstrip("abcdefghijklmnopqrstuvwxyz% ")
     unit = word.lower()[len(digits) :].strip()
     try:
-        return float(digits) * units[unit]
+        return float(digits) * _UNITS[kind][unit]
     except (ValueError, KeyError):
-        raise WishRefused(f"{name} is a number, such as 600, 10min or 8GiB, and {word[:40]!r} is none.") from None
+        raise WishRefused(f"{name} is {_EXAMPLES[kind]}; {word[:40]!r} is none.") from None

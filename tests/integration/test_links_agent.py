@@ -16,10 +16,19 @@ from agent import devices
 from agent.devices import Runtime, find_runtime
 from agent.link.closing import CloseCode, DuplicateSession
 from agent.link.frames import Frame, FrameType, decode, encode
-from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute, DirectState, LoadStage, StageProgress
+from agent.link.messages import (
+    AdvanceEpoch,
+    CutDirect,
+    DirectRoute,
+    DirectState,
+    FromAgent,
+    Heartbeat,
+    LoadStage,
+    StageProgress,
+)
 from agent.link.tickets import RouteTicket, unseal
 from agent.service import AgentService
-from agent.session import Session
+from agent.session import SERVING_SHARE, Session
 from agent.settings import AgentSettings, read_state
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.types import Epoch, Nack, PipelineId
@@ -306,6 +315,51 @@ async def test_who_stops_hands_over_first_where_somebody_takes_over(tmp_path: Pa
             await fleet.hub.unload(agent.device_id, PipelineId(1))
             await agent.task
             assert fleet.events[-1] == AgentLost(agent.device_id, "The agent was stopped")
+
+
+async def test_who_leaves_the_fleet_hands_over_first_and_says_so(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path, hands_over=True) as fleet:
+        _, digest = make_library(tmp_path / "library")
+        fleet.distribution.register(tmp_path / "library")
+        async with running_agent(fleet) as agent:
+            await load(fleet, agent, make_load(library_digest=digest))
+            await agent.service.leave()
+            await fleet.wait_for(lambda: fleet.events[-1] == AgentLeaving(agent.device_id))
+            await fleet.hub.unload(agent.device_id, PipelineId(1))
+            await agent.task
+            assert fleet.events[-1] == AgentLost(agent.device_id, "The PC's owner left the fleet")
+
+
+async def test_a_stage_on_a_device_that_is_not_allowed_any_more_is_not_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_fleet(tmp_path, hands_over=True) as fleet:
+        _, digest = make_library(tmp_path / "library")
+        fleet.distribution.register(tmp_path / "library")
+        async with running_agent(fleet) as agent:
+            await load(fleet, agent, make_load(library_digest=digest))
+            monkeypatch.setattr(agent.service._volunteer, "refusal", lambda device="": "not here" if device else "")
+            agent.service.stop()
+            await agent.task
+            assert agent.children.started[0].closed
+            assert not any(isinstance(event, AgentLeaving) for event in fleet.events)
+
+
+async def test_a_heartbeat_between_two_others_says_when_the_next_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_fleet(tmp_path) as fleet:
+        _, digest = make_library(tmp_path / "library")
+        fleet.distribution.register(tmp_path / "library")
+        async with running_agent(fleet) as agent:
+            await load(fleet, agent, make_load(library_digest=digest))
+            session, said = agent.service._session, list[FromAgent]()
+            assert session is not None
+            monkeypatch.setattr(session, "_say", said.append)
+            agent.service.tell_availability()
+            (beat,) = said
+            assert isinstance(beat, Heartbeat)
+            assert beat.next_s == SERVING_SHARE * session.welcome.heartbeat_s
 
 
 async def test_who_stops_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

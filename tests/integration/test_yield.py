@@ -317,7 +317,7 @@ async def test_a_frozen_child_beats_no_more_and_is_still_ended(tmp_path: Path, l
     async with child(library, gate) as (process, _):
         os.kill(process.pid, signal.SIGSTOP)
         pulse = watchdog.Pulse()
-        while not pulse.is_frozen(starved=watchdog.wants_processor(process.pid)):
+        while not pulse.is_frozen(starved=watchdog.waits_for_the_pc(process.pid)):
             pulse.look(gate.beat_ns)
             await asyncio.sleep(0.001)
         async with asyncio.timeout(WAIT_S):  # by itself it would never end

@@ -20,10 +20,12 @@ from agent.settings import AgentSettings
 from agent.stage.speeds import Measured, MeasureSpec
 from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
 from agent.volunteer.memory_book import MemoryBook
+from agent.volunteer.states import Pause
 from shard_export.library.manifest import MANIFEST_NAME, FileRecord, Manifest
 from shard_export.library.store import sha256_of
 from tests.support.agents import always_here, until
 from tests.support.measurements import make_speed
+from tests.support.patience import PATIENCE_S
 from tests.support.stage import make_spec
 from tests.support.toy_library import toy_library
 
@@ -159,6 +161,60 @@ async def test_a_device_that_cannot_be_measured_is_not_tried_again_and_again(pc:
     pc.come(0, 1)
     await until(lambda: len(pc.said) == 2)
     assert len(pc.specs) == 4
+
+
+async def test_a_device_that_offers_other_memory_now_is_not_tried_again(pc: Pc) -> None:
+    pc.failure = NotMeasured("it took more than 120 s.")
+    pc.hold.set()
+    pc.come()
+    await until(lambda: len(pc.specs) == 2)
+    pc.failure = None
+    gpu = Device("GPU", "Graphics", 1 << 30, ["paged"])
+    pc.usable_devices = [Device("CPU", "A processor", 7 << 30, ["paged"]), gpu]
+    pc.measuring._news.set()
+    await until(lambda: len(pc.said) == 2)
+    assert [spec.stage.device for spec in pc.specs] == ["CPU", "CPU", "GPU", "GPU"]
+
+
+async def test_who_loads_a_stage_waits_until_nothing_is_measured_any_more(pc: Pc) -> None:
+    pc.come()
+    await until(lambda: bool(pc.specs))
+    assert pc.owner.gates.all()
+    await pc.measuring.make_way()
+    assert pc.owner.gates.all() == []
+    assert not Path(pc.specs[0].stage.folder).exists()
+    await pc.measuring.make_way()
+    pc.hold.set()
+    pc.come(2, 3)
+    await until(lambda: len(pc.said) == 2)
+
+
+@pytest.mark.parametrize("needed_by", ["owner", "stage", "load"])
+async def test_the_look_at_the_link_ends_when_the_pc_is_needed(
+    pc: Pc, needed_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probing, ended = asyncio.Event(), asyncio.Event()
+
+    async def probe(*_: object) -> None:
+        probing.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(pc.measuring._fetcher, "probe", probe)
+    pc.hold.set()
+    pc.come()
+    async with asyncio.timeout(PATIENCE_S):
+        await probing.wait()
+        if needed_by == "owner":
+            pc.owner.order(Pause(None))
+        elif needed_by == "stage":
+            pc.stages_phase = "loading"
+        else:
+            await pc.measuring.make_way()
+            assert ended.is_set()
+        await ended.wait()
 
 
 async def test_a_process_measures_a_layer_and_is_ended_when_it_must(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from agent.watchdog import INFERENCE_S, SILENT_LOOKS, Pulse, stall_of, wants_processor
+from agent.watchdog import INFERENCE_S, SILENT_LOOKS, Pulse, stall_of, waits_for_the_pc
 
 SECOND = 10**9
 
@@ -44,19 +45,35 @@ def test_a_child_that_is_silent_for_many_looks_is_frozen() -> None:
     silent = [pulse.look(49 * SECOND) for _ in range(SILENT_LOOKS)]
     assert silent == list(range(1, SILENT_LOOKS + 1))
     assert pulse.is_frozen(starved=False)
-    assert not pulse.is_frozen(starved=True), "it only gets no processor"
+    assert not pulse.is_frozen(starved=True), "it only waits for the PC"
     pulse.look(50 * SECOND)
     assert not pulse.is_frozen(starved=False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_process_that_is_stopped_wants_no_processor_and_a_busy_one_does() -> None:
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+def test_a_process_that_is_stopped_waits_for_nothing_and_a_busy_one_for_a_processor() -> None:
+    busy = "print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE) as process:
         try:
-            assert wants_processor(process.pid)
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert waits_for_the_pc(process.pid)
             process.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-            assert not wants_processor(process.pid)
+            assert not waits_for_the_pc(process.pid)
         finally:
             process.kill()
-    assert not wants_processor(process.pid)
+    assert not waits_for_the_pc(process.pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("states", "waits"), [("SD", True), ("RS", True), ("SST", False), ("", False)])
+def test_who_waits_for_the_disk_waits_for_the_pc(
+    states: str, waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, state in enumerate(states):
+        stat = tmp_path / f"proc/7/task/{number}/stat"
+        stat.parent.mkdir(parents=True)
+        stat.write_text(f"{number} (a (strange) R name) {state} 1 7 7")
+    monkeypatch.setattr("agent.watchdog.PROC", tmp_path / "proc")
+    assert waits_for_the_pc(7) == waits

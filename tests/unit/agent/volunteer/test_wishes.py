@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from agent.volunteer.errors import WishRefused
 from agent.volunteer.policy import ROWS, Wishes, merge
-from agent.volunteer.wishes import check_wishes, from_plain, from_text, to_plain
+from agent.volunteer.wishes import _EXAMPLES, _number, check_wishes, from_plain, from_text, to_plain
 
 
 @pytest.mark.parametrize(
@@ -49,16 +50,28 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(name: str, text: str) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "wanted"),
     [
-        ("memory_max_bytes", "8"), ("memory_max_bytes", "0"), ("memory_max_bytes", "8min"), ("memory_max_bytes", "8%"),
-        ("idle_start_s", "8GiB"), ("idle_start_s", "10%"), ("cpu_busy_percent", "1min"), ("cpu_busy_percent", "1 MB"),
-        ("heat_limit_celsius", "90%"), ("heat_limit_celsius", "2min"),
+        ("memory_max_bytes", "8", "500MB or 8GiB"), ("memory_max_bytes", "0", "500MB or 8GiB"),
+        ("memory_max_bytes", "8min", "500MB or 8GiB"), ("memory_max_bytes", "8%", "500MB or 8GiB"),
+        ("idle_start_s", "8GiB", "600, 10min or 2h"), ("idle_start_s", "10%", "600, 10min or 2h"),
+        ("cpu_busy_percent", "1min", "such as 60%"), ("cpu_busy_percent", "1 MB", "such as 60%"),
+        ("heat_limit_celsius", "90%", "such as 600"), ("heat_limit_celsius", "2min", "such as 600"),
     ],
 )  # fmt: skip
-def test_a_unit_of_another_kind_of_row_is_refused_and_so_are_bytes_without_one(name: str, text: str) -> None:
-    with pytest.raises(WishRefused, match="is a number, such as 600, 10min or 8GiB"):
+def test_a_unit_of_another_kind_of_row_is_refused_and_so_are_bytes_without_one(
+    name: str, text: str, wanted: str
+) -> None:
+    with pytest.raises(WishRefused, match=wanted):
         from_text(name, text)
+
+
+@pytest.mark.parametrize(("kind", "example"), _EXAMPLES.items())
+def test_every_example_of_an_error_is_taken(kind: str, example: str) -> None:
+    words = re.findall(r"\d\S*", example.replace(",", " "))
+    assert words
+    for word in words:
+        assert _number("a row", word, kind) > 0
 
 
 def test_every_kind_of_number_has_its_units() -> None:
