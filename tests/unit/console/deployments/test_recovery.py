@@ -318,6 +318,7 @@ async def test_a_pc_that_leaves_by_itself_waits_until_its_standby_is_ready(
         await until(lambda: bool(spare.advances))
         assert (len(spare.loads), len(spare.advances)) == (1, 1)
         assert text_of(await ask(deployments)) == "Paris."
+        await until(lambda: state_of(deployments) == "ready")  # an answer may end before this is said
         view = deployments.views()[0]
         assert (view.state, [stage.device_name for stage in view.stages][-1]) == ("ready", served.name_of(spare))
 
