@@ -82,13 +82,20 @@ def _answer(demand: Demand, moment: Moment, scratch_bytes: int) -> Answer:
     )
     total = np.ones(1)
     for place in by_place(agents, demand.rules).values():
-        total = np.convolve(total, pipelines_likely(costs, place))[: MOST_PIPELINES + 1]
+        total = _capped(np.convolve(total, pipelines_likely(costs, place)))
     at_least = np.cumsum(total[::-1])[::-1]
     surely = int(np.flatnonzero(at_least >= moment.certainty - 1e-9).max())
     chance = float(at_least[1]) if len(at_least) > 1 else 0.0
     rate, stages = _drawn(demand, agents, scratch_bytes)
     reasons = _reasons(demand, agents, moment, chance, surely)
     return Answer(demand.model.model_id, round(min(chance, 1.0), 6), surely, rate, stages, reasons)
+
+
+def _capped(likely: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Count more than `MOST_PIPELINES` as so many: no chance is lost."""
+    if len(likely) <= MOST_PIPELINES + 1:
+        return likely
+    return np.append(likely[:MOST_PIPELINES], likely[MOST_PIPELINES:].sum())
 
 
 def pipelines_likely(costs: Costs, agents: Sequence[AgentFacts]) -> npt.NDArray[np.float64]:

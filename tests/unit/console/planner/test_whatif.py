@@ -3,11 +3,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from console.planner.costs import Costs
 from console.planner.types import AgentFacts, Demand, ModelFacts, PlanImpossible
-from console.planner.whatif import Answer, Moment, at, pipelines_likely, what_if
+from console.planner.whatif import MOST_PIPELINES, Answer, Moment, at, pipelines_likely, what_if
 from tests.support.plans import MB, SCRATCH, make_fleet, make_model, make_plan
 
 TUESDAY_NINE_S = (
@@ -103,6 +104,16 @@ def possible(fleet: list[AgentFacts]) -> bool:
     except PlanImpossible:
         return False
     return True
+
+
+def test_two_places_of_many_pipelines_are_counted_together() -> None:
+    fleet = [
+        msgspec.structs.replace(agent, site=["oslo", "bern"][place % 2])
+        for place, agent in enumerate(make_fleet_at_rest([100] * 80, memory_mb=1000))
+    ]
+    assert ask(fleet[::2]).pipelines == ask(fleet[1::2]).pipelines >= MOST_PIPELINES / 2 + 1
+    answer = ask(fleet)
+    assert (answer.chance, answer.pipelines) == (1.0, MOST_PIPELINES)
 
 
 def test_chances_add_up_to_one() -> None:
