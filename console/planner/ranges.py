@@ -38,7 +38,7 @@ def plan(
     depend on the order of `agents`. Raises PlanImpossible, which says what is missing.
     """
     usable = allowed(agents, rules)
-    _check_counts(model, usable, stages)
+    _check_counts(model, usable, stages, rules)
     costs = Costs(
         model,
         usable,
@@ -67,6 +67,8 @@ def _repaired(
     pinned = {pin.device_id for pin in rules.pins}
     left = [stage for stage in current.stages if stage.device_id in by_id and stage.device_id not in pinned]
     if current.model_id != costs.model.model_id or not left or len(left) == len(current.stages):
+        return None
+    if current.stages[-1].last != costs.layers:  # it was made for another export of the model
         return None
     keeping = tuple(Pin(stage.device_id, stage.first, stage.last) for stage in left)
     repairing = msgspec.structs.replace(rules, pins=(*rules.pins, *keeping))
@@ -152,7 +154,14 @@ def _moved(stage: PlannedStage, now: dict[str, tuple[int, int]]) -> int:
     return stage.last - stage.first - max(0, min(last, stage.last) - max(first, stage.first))
 
 
-def _check_counts(model: ModelFacts, agents: Sequence[AgentFacts], stages: int | None) -> None:
+def _check_counts(model: ModelFacts, agents: Sequence[AgentFacts], stages: int | None, rules: Rules) -> None:
+    names = {agent.device_id: agent.name for agent in agents}
+    for pin in rules.pins:
+        if pin.last is not None and pin.last > model.layers:
+            raise PlanImpossible(
+                f"{model.model_id} has {model.layers} layers, numbered 0 to {model.layers - 1}: the pin of"
+                f" {names[pin.device_id]} names {pin.first} to {pin.last - 1}. Change it."
+            )
     if stages is not None and not 1 <= stages <= model.layers:
         raise PlanImpossible(
             f"{model.model_id} has {model.layers} layers, so it cannot be split into {stages} stages: choose 1 to"

@@ -104,10 +104,19 @@ def impossible(
     if not places:
         return PlanImpossible(f"{need}: the pinned PCs are not in one place. Take some off the pins, or let it cross.")
     rooms = {place: _rooms(costs, found, stages) for place, found in places.items()}
-    best = max(rooms, key=lambda place: sum(rooms[place]))
+    wanted = stages or 1
+    best = max(rooms, key=lambda place: (len(places[place]) >= wanted, sum(rooms[place])))
     here, where = places[best], ""
     if len(places) > 1:
         where = f" at {place_name(best) or 'the largest place'}"
+    if len(here) < wanted:
+        there = max(len(found) for found in places.values())
+        return PlanImpossible(
+            f"{wanted} PCs are needed in one place for {costs.model.model_id}, and {there}"
+            f" {'is' if there == 1 else 'are'} there: enrol or wake {wanted - there} more, let it cross, or ask for"
+            " fewer stages.",
+            missing_agents=wanted - there,
+        )
     missing = costs.total_bytes - sum(rooms[best])
     if missing > 0:
         return PlanImpossible(

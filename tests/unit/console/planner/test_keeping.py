@@ -56,6 +56,16 @@ def test_only_the_gap_of_a_lost_pc_is_filled_even_where_other_borders_are_a_litt
     assert "only the gap is filled" in found.reasons[0]
 
 
+@pytest.mark.parametrize("layers", [8, 16])
+def test_a_plan_for_another_export_of_the_model_is_not_repaired(layers: int) -> None:
+    fleet = make_fleet([260] * 5)
+    running = make_plan(make_model(), fleet[:3], stages=3)
+    left = [agent for agent in fleet if agent.device_id != running.stages[0].device_id]
+    found = make_plan(make_model(layers=layers), left, current=running)
+    assert found.stages[-1].last == layers
+    assert "gap" not in found.reasons[0]
+
+
 def test_those_that_are_left_move_where_filling_the_gap_costs_too_much() -> None:
     fleet = make_fleet([300, 300, 300, 300], [0.1, 0.1, 0.02, 0.02])
     running = make_plan(make_model(), fleet[:2])

@@ -70,6 +70,12 @@ def test_pins_that_cannot_be_kept_are_told_from_missing_memory() -> None:
         make_plan(make_model(), make_fleet([1000, 1000]), rules=rules)
 
 
+def test_a_pin_beyond_the_last_layer_is_named() -> None:
+    rules = Rules(pins=(Pin("id-0"), Pin("id-1", 10, 13)))
+    with pytest.raises(PlanImpossible, match="numbered 0 to 11: the pin of pc-1 names 10 to 12"):
+        make_plan(make_model(), make_fleet([1000, 1000]), rules=rules)
+
+
 def test_a_pipeline_stays_at_one_site() -> None:
     fleet = [
         msgspec.structs.replace(agent, site=site)
@@ -85,6 +91,25 @@ def test_sites_are_crossed_only_where_that_is_allowed() -> None:
     with pytest.raises(PlanImpossible, match="at bern"):
         make_plan(make_model(), fleet)
     assert len(make_plan(make_model(), fleet, rules=Rules(crossing="sites")).stages) == 2
+
+
+def test_too_few_pcs_in_each_place_are_told_from_missing_memory() -> None:
+    fleet = make_fleet([1000] * 4)
+    for place in range(4):
+        fleet = changed(fleet, place, site=["oslo", "bern"][place % 2])
+    with pytest.raises(PlanImpossible, match=r"3 PCs are needed in one place .* 2 are there") as caught:
+        make_plan(make_model(), fleet, stages=3)
+    assert (caught.value.missing_agents, caught.value.missing_bytes) == (1, 0)
+    assert len(make_plan(make_model(), fleet, stages=3, rules=Rules(crossing="sites")).stages) == 3
+
+
+def test_a_place_with_enough_pcs_is_told_what_memory_it_lacks() -> None:
+    fleet = make_fleet([1000, 1000, 200, 200, 200])
+    for place in range(2, 5):
+        fleet = changed(fleet, place, site="bern")
+    with pytest.raises(PlanImpossible, match=r"3 PCs offer .* at bern") as caught:
+        make_plan(make_model(), fleet, stages=3)
+    assert caught.value.missing_bytes > 0
 
 
 def test_networks_of_a_site_are_crossed_only_where_that_is_allowed() -> None:
@@ -195,8 +220,8 @@ def test_whatever_the_rules_a_plan_obeys_them_and_is_found_if_there_is_one(
         for i, (memory, speed, site, stay) in enumerate(facts)
     ]
     some = st.sampled_from([agent.device_id for agent in fleet])
-    first = data.draw(st.integers(0, layers - 1))
-    last = data.draw(st.integers(first + 1, layers))
+    first = data.draw(st.integers(0, layers))  # an administrator may name layers that are not there
+    last = data.draw(st.integers(first + 1, layers + 2))
     rules = Rules(
         pins=data.draw(st.sampled_from([(), (Pin("id-0"),), (Pin("id-0", first, last),)])),
         excluded=frozenset(data.draw(st.sets(some, max_size=1))) - {"id-0"},
