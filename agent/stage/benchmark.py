@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 WARM_STEPS, STEPS = 2, 10
 CONTEXT_TOKENS = 64
-EXIT_CLOSED, EXIT_GARBAGE = 0, 2
 _STDIN = 0
 
 
@@ -41,17 +40,17 @@ def main() -> int:
     try:
         spec = read_spec(_STDIN, MeasureSpec)
     except PipeClosed:
-        return EXIT_CLOSED
+        return child.EXIT_CLOSED
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
-        return EXIT_GARBAGE
+        return child.EXIT_GARBAGE
     if spec.stage.gentle:
         make_way()
     try:
         gate = Gate.open(Path(spec.stage.gate)) if spec.stage.gate else Gate.private()
     except (OSError, ValueError) as error:
         sys.stderr.write(f"The gate cannot be used: {error}\n")
-        return EXIT_GARBAGE
+        return child.EXIT_GARBAGE
     threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
     affinity.pin_this_thread(spec.stage.cores)
     try:
@@ -59,7 +58,7 @@ def main() -> int:
     except Yielded:
         return EXIT_YIELDED
     write_all(out, msgspec.json.encode(answer))
-    return EXIT_CLOSED
+    return child.EXIT_CLOSED
 
 
 def _end_with_stdin() -> None:
@@ -67,7 +66,7 @@ def _end_with_stdin() -> None:
         while True:
             read_exactly(_STDIN, 1)
     except (PipeClosed, OSError):
-        os._exit(EXIT_CLOSED)
+        os._exit(child.EXIT_CLOSED)
 
 
 def measure(spec: MeasureSpec, gate: Gate) -> Measured:

@@ -9,6 +9,8 @@ import sys
 
 from agent.stage.pipes import widen
 
+EXIT_CLOSED, EXIT_GARBAGE = 0, 2
+"""The parent closed stdin, or sent what cannot be used; each child has codes of its own beside these."""
 _PR_SET_PDEATHSIG = 1
 
 

@@ -36,7 +36,7 @@ from agent.stage.types import StageSpec
 from agent.stage.uplink import Uplink
 
 BEAT_S = 0.2
-EXIT_CLOSED, EXIT_GARBAGE, EXIT_LOAD, EXIT_LINK = 0, 2, 3, 4
+EXIT_LOAD, EXIT_LINK = 3, 4
 _STDIN = 0
 _decode_order = msgspec.msgpack.Decoder(DirectRoute | CutDirect | AdvanceEpoch).decode
 
@@ -75,17 +75,17 @@ def main() -> int:
     try:
         spec = read_spec(_STDIN, StageSpec)
     except PipeClosed:
-        return EXIT_CLOSED
+        return child.EXIT_CLOSED
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
-        return EXIT_GARBAGE
+        return child.EXIT_GARBAGE
     if spec.gentle:
         make_way()
     try:
         gate = Gate.open(Path(spec.gate)) if spec.gate else Gate.private()
     except (OSError, ValueError) as error:
         sys.stderr.write(f"The stage's gate cannot be used: {error}\n")
-        return EXIT_GARBAGE
+        return child.EXIT_GARBAGE
     intake = Intake(drops_repeats=spec.direct is not None)
     outlet = Outlet(spec, lambda data: write_all(out, data))
     inlet = Inlet(spec, spec.direct, intake) if spec.direct is not None and spec.direct.listens else None
@@ -96,7 +96,7 @@ def main() -> int:
     affinity.pin_this_thread(spec.cores)
     with contextlib.suppress(PipeClosed):
         return _serve(spec, links, gate, out)
-    return EXIT_CLOSED
+    return child.EXIT_CLOSED
 
 
 def _serve(spec: StageSpec, links: Links, gate: Gate, out: int) -> int:
@@ -170,7 +170,7 @@ def _end_by_link(reason: str) -> NoReturn:
 def _read(links: Links) -> None:
     """Take frames until stdin closes, then end the process: native inference cannot be interrupted otherwise."""
     affinity.pin_this_thread(links.cores)
-    code = EXIT_CLOSED
+    code = child.EXIT_CLOSED
     try:
         while True:
             data = read_frame(_STDIN)
@@ -183,7 +183,7 @@ def _read(links: Links) -> None:
         pass
     except (FrameError, *UNREADABLE, TooManySteps) as error:
         os.write(2, f"The parent sent bytes that are not a frame: {error}\n".encode())
-        code = EXIT_GARBAGE
+        code = child.EXIT_GARBAGE
     os._exit(code)
 
 
