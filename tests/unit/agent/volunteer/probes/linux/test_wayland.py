@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import struct
 import sys
 import threading
@@ -69,6 +70,17 @@ class Listening:
         assert self._thread.join(PATIENCE_S)
 
 
+@contextlib.contextmanager
+def listening_to(compositor: Compositor) -> Iterator[Listening]:
+    """Watch a compositor that has been asked what there is to ask."""
+    listening = Listening(compositor.environment)
+    try:
+        assert compositor.ready.wait(PATIENCE_S)
+        yield listening
+    finally:
+        listening.stop()
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.volunteer.probes.worker.FIRST_PAUSE_S", 0.01)
@@ -77,17 +89,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_idle_time_follows_from_when_the_compositor_said_so(make: MakeCompositor) -> None:
     compositor = make()
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    listening.until(0.0)
-    compositor.say(IDLED)
-    listening.until(1.0)
-    listening.clock.now_s += 30
-    assert listening.source.read() == {"idle_s": 31.0}
-    compositor.say(RESUMED)
-    assert listening.came.acquire(timeout=PATIENCE_S)
-    assert listening.source.read() == {"idle_s": 0.0}
-    listening.stop()
+    with listening_to(compositor) as listening:
+        listening.until(0.0)
+        compositor.say(IDLED)
+        listening.until(1.0)
+        listening.clock.now_s += 30
+        assert listening.source.read() == {"idle_s": 31.0}
+        compositor.say(RESUMED)
+        assert listening.came.acquire(timeout=PATIENCE_S)
+        assert listening.source.read() == {"idle_s": 0.0}
 
 
 @pytest.mark.parametrize(("version", "opcode"), [(1, 1), (2, 2), (3, 2)])
@@ -95,47 +105,39 @@ def test_inhibitors_do_not_hold_the_notification_back_where_that_can_be_asked_fo
     make: MakeCompositor, version: int, opcode: int
 ) -> None:
     compositor = make(notifier=version)
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    asked = [(op, struct.unpack("=III", body)[1]) for target, op, body in compositor.requests if target == 4]
-    assert asked == [(opcode, 1000)]
-    listening.stop()
+    with listening_to(compositor):
+        asked = [(op, struct.unpack("=III", body)[1]) for target, op, body in compositor.requests if target == 4]
+        assert asked == [(opcode, 1000)]
 
 
 def test_two_seats_are_idle_only_together(make: MakeCompositor) -> None:
     compositor = make(seats=2)
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    compositor.say(IDLED, seat=0)
-    listening.until(0.0)
-    listening.clock.now_s += 10
-    compositor.say(IDLED, seat=1)
-    listening.until(1.0)
-    compositor.say(RESUMED, seat=0)
-    listening.until(0.0)
-    listening.stop()
+    with listening_to(compositor) as listening:
+        compositor.say(IDLED, seat=0)
+        listening.until(0.0)
+        listening.clock.now_s += 10
+        compositor.say(IDLED, seat=1)
+        listening.until(1.0)
+        compositor.say(RESUMED, seat=0)
+        listening.until(0.0)
 
 
 def test_a_compositor_that_starts_anew_is_asked_again(make: MakeCompositor) -> None:
     compositor = make()
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    compositor.say(IDLED)
-    listening.until(1.0)
-    compositor.drop()
-    assert compositor.ready.wait(PATIENCE_S)
-    listening.until(0.0)
-    listening.stop()
+    with listening_to(compositor) as listening:
+        compositor.say(IDLED)
+        listening.until(1.0)
+        compositor.drop()
+        assert compositor.ready.wait(PATIENCE_S)
+        listening.until(0.0)
 
 
 def test_a_seat_that_comes_later_is_asked_about_too(make: MakeCompositor) -> None:
     compositor = make()
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    compositor.ready.clear()
-    compositor.add_seat()
-    assert compositor.ready.wait(PATIENCE_S)
-    listening.stop()
+    with listening_to(compositor):
+        compositor.ready.clear()
+        compositor.add_seat()
+        assert compositor.ready.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize(("more", "problem"), [({"notifier": 0}, "no ext_idle_notifier_v1"), ({"seats": 0}, "no seat")])
@@ -147,50 +149,42 @@ def test_a_compositor_that_cannot_tell(make: MakeCompositor, more: dict[str, int
 
 def test_a_seat_that_goes_is_not_in_use_for_ever(make: MakeCompositor) -> None:
     compositor = make(seats=2)
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    compositor.say(IDLED, seat=0)
-    listening.until(0.0)
-    compositor.ready.clear()
-    compositor.remove_global(2)
-    assert compositor.ready.wait(PATIENCE_S)  # it was asked anew, about the other seat alone
-    compositor.say(IDLED)
-    listening.until(1.0)
-    listening.stop()
+    with listening_to(compositor) as listening:
+        compositor.say(IDLED, seat=0)
+        listening.until(0.0)
+        compositor.ready.clear()
+        compositor.remove_global(2)
+        assert compositor.ready.wait(PATIENCE_S)  # it was asked anew, about the other seat alone
+        compositor.say(IDLED)
+        listening.until(1.0)
 
 
 def test_another_thing_that_goes_changes_nothing(make: MakeCompositor) -> None:
     compositor = make()
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    compositor.ready.clear()
-    compositor.remove_global(2)  # the notifier
-    compositor.say(IDLED)
-    listening.until(1.0)
-    assert not compositor.ready.is_set()
-    listening.stop()
+    with listening_to(compositor) as listening:
+        compositor.ready.clear()
+        compositor.remove_global(2)  # the notifier
+        compositor.say(IDLED)
+        listening.until(1.0)
+        assert not compositor.ready.is_set()
 
 
 def test_a_removal_that_names_nothing_is_unreadable(make: MakeCompositor) -> None:
     compositor = make()
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    compositor.ready.clear()
-    compositor.send_raw(struct.pack("=II", 2, 8 << 16 | 1))
-    assert compositor.ready.wait(PATIENCE_S)  # it was asked anew
-    listening.stop()
+    with listening_to(compositor):
+        compositor.ready.clear()
+        compositor.send_raw(struct.pack("=II", 2, 8 << 16 | 1))
+        assert compositor.ready.wait(PATIENCE_S)  # it was asked anew
 
 
 def test_garbage_is_unreadable(make: MakeCompositor) -> None:
     compositor = make()
-    listening = Listening(compositor.environment)
-    assert compositor.ready.wait(PATIENCE_S)
-    compositor.ready.clear()
-    compositor.send_raw(struct.pack("=II", 2, 3 << 16))
-    assert compositor.ready.wait(PATIENCE_S)  # it was asked anew
-    compositor.send_raw(struct.pack("=II", 1, 8 << 16))
-    listening.until(0.0)
-    listening.stop()
+    with listening_to(compositor) as listening:
+        compositor.ready.clear()
+        compositor.send_raw(struct.pack("=II", 2, 3 << 16))
+        assert compositor.ready.wait(PATIENCE_S)  # it was asked anew
+        compositor.send_raw(struct.pack("=II", 1, 8 << 16))
+        listening.until(0.0)
 
 
 def test_no_wayland_session(tmp_path: Path) -> None:
