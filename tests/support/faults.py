@@ -94,7 +94,8 @@ class Faults:
 
     def _kill_stage(self, name: str) -> None:
         for stage in stage_processes(self._fleet.process(name).pid):
-            stage.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended since it was found
+                stage.kill()
 
     def _freeze_agent(self, name: str) -> None:
         self._freeze(psutil.Process(self._fleet.process(name).pid))
@@ -104,7 +105,8 @@ class Faults:
             self._freeze(stage)
 
     def _freeze(self, process: psutil.Process) -> None:
-        process.suspend()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended since it was found
+            process.suspend()
 
         def wake() -> None:
             with contextlib.suppress(psutil.NoSuchProcess):  # whoever owns it may have ended it meanwhile
@@ -158,4 +160,5 @@ class Faults:
 
     def _wrong_epoch(self, name: str) -> None:
         for stage in stage_processes(self._fleet.process(name).pid):
-            stage.send_signal(signal.SIGUSR1)
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended since it was found
+                stage.send_signal(signal.SIGUSR1)
