@@ -249,7 +249,7 @@ async def test_a_revoked_pc_says_nothing_more_that_counts_on_links_it_keeps_open
         link.transport.pause_reading()
     server_links = [link for links in fleet.hub._reception._links.values() for link in links]
     for server_link in server_links:
-        server_link.close_timeout = 60  # they stay open for so long, unless they are cut
+        server_link.close_timeout = 10 * PATIENCE_S  # they stay open for so long, unless they are cut
     fleet.set_state(ann.device_id, "banned")
     fleet.hub.disconnect(ann.device_id, CloseCode.NOT_APPROVED, "revoked", "An administrator removed this PC.")
     events = len(fleet.events)
