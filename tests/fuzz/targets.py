@@ -190,7 +190,7 @@ def _check_manifest(data: bytes) -> None:
         assert len(record.sha256) == 64
         assert 0 <= record.size_bytes < 1 << 45
         assert "\0" not in record.path
-        for root in (PurePosixPath("/root/of/store"), PureWindowsPath("C:/root")):
+        for root in (PurePosixPath("/store"), PureWindowsPath("C:/store")):
             path = root / record.path
             assert path.is_relative_to(root)
             assert path != root

@@ -135,7 +135,7 @@ async def test_the_owner_s_view_follows_what_the_console_is_told(fleet: Fleet) -
         assert service is not None
         assert service._session is not None
         service._session.say(PolicyKept(77))  # nothing else changes
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             async for status in client.statuses():
                 if status.seen_by_console["policy"] == "77":
                     break
