@@ -37,12 +37,12 @@ from agent.volunteer.probes.base import SystemEvent
 from agent.volunteer.states import Phase
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentLost, AgentYielded
-from tests.support.agents import Children, until
+from tests.support.agents import Children
 from tests.support.fleet import Fleet, make_load, running_fleet
 from tests.support.hand_clock import HandClock
 from tests.support.libraries import make_library
 from tests.support.membership import open_office
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 KEYS = Keystore.files_only("agent")
 

@@ -16,8 +16,8 @@ from agent.membership import Membership
 from agent.service import AgentService
 from console.registry.devices import CLONED
 from tests.support.fleet import make_hello
-from tests.support.membership import KEYS, Office, open_office, until
-from tests.support.patience import PATIENCE_S
+from tests.support.membership import KEYS, Office, open_office
+from tests.support.patience import PATIENCE_S, until
 
 HELD = pytest.mark.expected_logs("console.fleet.clones", "two PCs use its identity")
 

@@ -13,8 +13,8 @@ import pytest
 
 from console.pipeline.coordinator import Coordinator
 from console.pipeline.types import Failed, GenerationRequest, Text
-from tests.support.agents import until
 from tests.support.local_pipeline import local_pipeline
+from tests.support.patience import until
 from tests.support.toy_library import toy_library
 
 PROBE_EVERY_S = 15.0

@@ -38,10 +38,10 @@ from agent.volunteer.proof import Taken
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentJoined, AgentLeaving, AgentLost, StageDied
 from tests.conftest import ExpectLogs
-from tests.support.agents import Agent, always_here, load, running_agent, until
+from tests.support.agents import Agent, always_here, load, running_agent
 from tests.support.fleet import Fleet, join, make_load, make_step, running_fleet
 from tests.support.libraries import make_library
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 
 @pytest.fixture

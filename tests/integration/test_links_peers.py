@@ -34,9 +34,10 @@ from agent.stage.types import Nack, PipelineId
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.registry.authority import Authority
 from shard_export.library.manifest import Manifest
-from tests.support.agents import Agent, load, running_agent, until
+from tests.support.agents import Agent, load, running_agent
 from tests.support.fleet import Fleet, join, make_load, running_fleet
 from tests.support.libraries import make_library
+from tests.support.patience import until
 
 UNIT_BYTES = 2_500_000
 OPEN = AgentSettings(direct_ports=(0, 0))

@@ -24,9 +24,10 @@ from agent.link.store_errors import StoreFull
 from agent.settings import AgentSettings
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from shard_export.library.manifest import MANIFEST_NAME, Manifest
-from tests.support.agents import Agent, load, running_agent, until
+from tests.support.agents import Agent, load, running_agent
 from tests.support.fleet import Fleet, make_load, running_fleet
 from tests.support.libraries import make_library
+from tests.support.patience import until
 
 OPEN = AgentSettings(direct_ports=(0, 0))
 LAYERS = 10

@@ -45,10 +45,10 @@ from console import cli
 from console.data import registry_path
 from console.registry.registry import Registry
 from console.service import ConsoleService, ServiceSettings
-from tests.support.agents import Children, until
+from tests.support.agents import Children
 from tests.support.enrolment import make_facts
 from tests.support.fleet import make_hello
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.volunteers import PlayedBoard, quick
 
 KEYS = Keystore.files_only("test")

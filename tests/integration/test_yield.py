@@ -37,10 +37,11 @@ from agent.volunteer.presence import Presence
 from agent.volunteer.states import Phase, Release
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentAvailable, AgentYielded, StageDied
-from tests.support.agents import Children, FakeChild, running_agent, until
+from tests.support.agents import Children, FakeChild, running_agent
 from tests.support.fleet import Fleet, join, make_load, running_fleet
 from tests.support.fleet import make_step as passed_on
 from tests.support.libraries import make_library
+from tests.support.patience import until
 from tests.support.stage import make_row, make_spec, make_step
 from tests.support.toy_library import toy_library
 from tests.support.volunteers import PlayedBoard, quick

@@ -101,13 +101,6 @@ class Agent:
     task: asyncio.Task[None]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event announces."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def always_here(folder: Path) -> Volunteer:
     """A volunteer that nothing ever holds, as on a machine nobody sits at."""
     return Volunteer(PolicyKeeper(folder, now_s=time.time()), Gates(folder / "gates"), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from console.api.admin import types as wire
@@ -38,13 +38,6 @@ def request(**fields: Any) -> wire.DeployRequest:
 async def all_events(deployments: Deployments, asked: wire.DeployRequest) -> list[wire.DeployEvent]:
     async with asyncio.timeout(PATIENCE_S):
         return [event async for event in deployments.deploy(asked, CONSOLE)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what no event announces."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def ask(deployments: Deployments) -> list[Event]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,13 +116,6 @@ def copy_data_folder(source: Path, target: Path) -> Path:
             shutil.copy2(file, copy)
 
     return Path(shutil.copytree(source, target, copy_function=copy_if_there))
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    """Wait for what no event announces."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager

@@ -23,9 +23,9 @@ from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.states import Pause
 from shard_export.library.manifest import MANIFEST_NAME, FileRecord, Manifest
 from shard_export.library.store import sha256_of
-from tests.support.agents import always_here, until
+from tests.support.agents import always_here
 from tests.support.measurements import make_speed
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.stage import make_spec
 from tests.support.toy_library import toy_library
 

@@ -23,7 +23,7 @@ from console.registry.audit import Actor
 from console.registry.registry import Registry
 from tests.support.fleet import make_hello
 from tests.support.libraries import make_library
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 ADMIN = Actor("key:a", "10.0.0.9")
 PCS = ["ann", "bob", "cid"]
@@ -96,12 +96,6 @@ async def make_jobs(registry: Registry, shelf: OneLibrary) -> AsyncIterator[Call
 async def all_of(events: AsyncIterator[DeliveryEvent]) -> list[DeliveryEvent]:
     async with asyncio.timeout(PATIENCE_S):
         return [event async for event in events]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def asked(**fields: Any) -> DeliveryRequest:

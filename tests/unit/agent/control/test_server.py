@@ -43,8 +43,7 @@ from agent.control.protocol import (
     encode,
 )
 from agent.control.server import ControlServer
-from tests.support.agents import until
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.unit.agent.control.test_protocol import make_status
 
 

@@ -15,9 +15,9 @@ from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from console.tables import status_tables
 from tests.conftest import ExpectLogs
-from tests.support.deployments import all_events, ask, deploying, request, until
+from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.played import playing
 
 COORDINATOR = "console.pipeline"

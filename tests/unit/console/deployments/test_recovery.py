@@ -19,8 +19,9 @@ from console.pipeline.types import Event, Failed, Finished, Recovering, Text
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from tests.conftest import ExpectLogs
-from tests.support.deployments import all_events, ask, deploying, request, until
+from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
+from tests.support.patience import until
 from tests.support.played import PlayedPC, playing
 
 LOGGER = "console.pipeline"

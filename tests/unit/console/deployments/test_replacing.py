@@ -12,8 +12,9 @@ from console.deployments.deployments import Deployments
 from console.pipeline.types import Event, Finished, Text
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
-from tests.support.deployments import all_events, ask, deploying, request, until
+from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
+from tests.support.patience import until
 from tests.support.played import playing
 
 

@@ -14,8 +14,9 @@ from console.pipeline.types import Finished
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from console.tables import status_tables
-from tests.support.deployments import all_events, ask, deploying, request, until
+from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
+from tests.support.patience import until
 from tests.support.played import playing
 
 TWICE = request(stages=1, replicas=2)
