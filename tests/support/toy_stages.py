@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -138,7 +138,7 @@ async def collect(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-def text_of(events: list[Event]) -> str:
+def text_of(events: Sequence[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, Text))
 
 

@@ -15,7 +15,7 @@ from agent.link.messages import Heartbeat, LayerRange, StageFailed, Yield
 from console.deployments.deployments import Deployments
 from console.errors import ModelUnavailable
 from console.fleet.hub import Hub
-from console.pipeline.types import Event, Failed, Finished, Recovering, Text
+from console.pipeline.types import Event, Failed, Finished, Recovering
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from tests.conftest import ExpectLogs
@@ -23,6 +23,7 @@ from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
 from tests.support.patience import until
 from tests.support.played import PlayedPC, playing
+from tests.support.toy_stages import text_of
 
 LOGGER = "console.pipeline"
 
@@ -91,10 +92,6 @@ async def asked_and_stuck(deployments: Deployments, pc: PlayedPC, *, after: int 
     asking = asyncio.create_task(ask(deployments))
     await pc.muted.wait()
     return asking
-
-
-def text_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
 
 
 def notes_of(events: list[Event]) -> list[str]:

@@ -9,17 +9,14 @@ from typing import Any
 from agent.link.messages import Device
 from console.api.admin import types as wire
 from console.deployments.deployments import Deployments
-from console.pipeline.types import Event, Finished, Text
+from console.pipeline.types import Finished
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
 from tests.support.patience import until
 from tests.support.played import playing
-
-
-def text_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
+from tests.support.toy_stages import text_of
 
 
 def in_background(deployments: Deployments, **fields: Any) -> asyncio.Task[list[wire.DeployEvent]]:

@@ -17,6 +17,7 @@ from console.pipeline.tokens import ModelTokenizer
 from console.pipeline.types import Event, Failed, Finished, FinishReason, GenerationRequest, Text
 from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
+from tests.support.toy_stages import text_of
 
 SECOND_EOS = BOS
 CODEC = ModelTokenizer(ChatCodec(byte_tokenizer()), eos_ids=[EOS, SECOND_EOS])
@@ -39,10 +40,6 @@ def feed(answer: Answer, rounds: Sequence[Sequence[int]], finish: FinishReason |
         if answer.push(Outcome(StreamId(1), list(ids), finish if number == len(rounds) else None), 1.0):
             break
     return events_of(answer)
-
-
-def text_of(events: Sequence[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, Text))
 
 
 def end_of(events: Sequence[Event]) -> tuple[str, int, int]:
