@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -66,12 +66,6 @@ class Found(NamedTuple):
 
 def view(device_id: str) -> AgentView:
     return AgentView(device_id, device_id, make_hello(), None, 0.0)
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    with Registry.open(tmp_path / "registry.sqlite3") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from shard_export.library.chat import ChatCodec
 from tests.conftest import ExpectLogs
 from tests.support.byte_tokens import VOCABULARY, byte_tokenizer
 from tests.support.deployments import all_events, ask, deploying, request
-from tests.support.fleet import Fleet, running_fleet
+from tests.support.fleet import Fleet
 from tests.support.played import make_chat_library, playing
 
 DRAFT_MODEL = "console.pipeline.speculation.draft_model"
@@ -31,18 +30,6 @@ DRAFT_MODEL = "console.pipeline.speculation.draft_model"
 
 def make_codec() -> ModelTokenizer:
     return ModelTokenizer(ChatCodec(byte_tokenizer()), eos_ids=[])
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    with Registry.open(tmp_path / "registry.sqlite") as registry:
-        yield registry
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path / "fleet") as fleet:
-        yield fleet
 
 
 def add_library(folder: Path, registry: Registry, fleet: Fleet, **fields: Any) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from agent.link.identity import DeviceId
@@ -25,12 +22,6 @@ from tests.unit.console.registry.test_registry import make_device
 
 DIGEST = "a" * 64
 SPEED = make_speed(fixed_ms=0.1, embed_ms=0.05, head_ms=3.0, head_ms_8=7.0)
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    with Registry.open(tmp_path / "registry.sqlite") as registry:
-        yield registry
 
 
 async def told(registry: Registry) -> DeviceId:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,30 +25,10 @@ from console.registry.devices import DeviceRequest
 from console.registry.registry import Registry
 from console.registry.sightings import Sighting
 from tests.support.deployments import all_events, deploying, request
-from tests.support.fleet import Fleet, running_fleet
-from tests.support.played import make_chat_library, playing
+from tests.support.fleet import Fleet
+from tests.support.played import playing
 
 MONDAY_S = 86_400.0 * 4
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    with Registry.open(tmp_path / "registry.sqlite") as registry:
-        yield registry
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path / "fleet") as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def library(tmp_path: Path, registry: Registry, fleet: Fleet) -> Path:
-    folder = tmp_path / "library"
-    manifest = make_chat_library(folder)
-    registry.libraries.add(fleet.distribution.register(folder), manifest.model_id, str(folder))
-    return folder
 
 
 @contextlib.asynccontextmanager
