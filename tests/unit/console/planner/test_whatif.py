@@ -109,7 +109,7 @@ def possible(fleet: list[AgentFacts]) -> bool:
 def test_two_places_of_many_pipelines_are_counted_together() -> None:
     fleet = [
         msgspec.structs.replace(agent, site=["oslo", "bern"][place % 2])
-        for place, agent in enumerate(make_fleet_at_rest([100] * 80, memory_mb=1000))
+        for place, agent in enumerate(make_fleet_at_rest([100] * 140, memory_mb=1000))
     ]
     assert ask(fleet[::2]).pipelines == ask(fleet[1::2]).pipelines >= MOST_PIPELINES / 2 + 1
     answer = ask(fleet)
