@@ -11,6 +11,8 @@ import logging
 import time
 from collections.abc import Sequence
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from agent.stage.types import Epoch
 from console.deployments.book import Book
 from console.deployments.entry import Entry
@@ -67,8 +69,8 @@ class Keeper:
         """End the streams and free the PCs."""
         if entry.live is not None:
             live, entry.live = entry.live, None
-            self._facts.measured(live, entry.request)
             await take_down(self._hub, live)
+            self._note_speeds(entry, live)
         elif entry.plan.stages:
             await withdraw(self._hub, entry.plan.pipeline, entry.device_ids())
 
@@ -163,7 +165,7 @@ class Keeper:
                     await entry.lost.wait()
             if time.monotonic() - checked_s >= PROBE_EVERY_S and not entry.lost.is_set():
                 checked_s = time.monotonic()
-                self._facts.measured(live, entry.request)
+                self._note_speeds(entry, live)
                 readiness = await live.coordinator.ready(PROBE_EVERY_S)
                 if not readiness.ready and not entry.lost.is_set():
                     self.lose(entry, f"A probe token did not come through: {readiness.reason}")
@@ -290,6 +292,13 @@ class Keeper:
         if entry.library is None:
             entry.library = self._shelf.by_digest(entry.digest)
         return entry.library
+
+    def _note_speeds(self, entry: Entry, live: LivePipeline) -> None:
+        """Save what the stages take. What cannot be saved now is measured again: no answer depends on it."""
+        try:
+            self._facts.measured(live, entry.request)
+        except SQLAlchemyError as error:
+            log.warning("What stages of %s take cannot be noted now (%s).", entry.model, type(error).__name__)
 
     async def _end_tending(self, entry: Entry) -> None:
         tending, entry.tending = entry.tending, None
