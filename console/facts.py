@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from console.fleet.hub import Hub
 from console.fleet.measured import (
     STAGES_FACT,
     Found,
+    devices_of,
     down_of,
     find_speed,
     measurements_of,
@@ -28,7 +29,6 @@ from console.fleet.measured import (
 )
 from console.planner.types import AgentFacts, Speed
 from console.registry.errors import NotFound
-from console.registry.records import DeviceRecord
 from console.registry.registry import Registry
 from console.registry.sightings import Sighting
 from console.standing import standing, units_held
@@ -61,12 +61,13 @@ class FleetFacts:
         except NotFound as error:
             raise DeployRefused(str(error)) from None
 
-    def available(self, request: DeployRequest) -> list[str]:
-        """List the PCs that may be used for a request and are willing now."""
+    def available(self, request: DeployRequest, taken: Collection[str] = ()) -> list[str]:
+        """List the PCs that may be used for a request and are willing now, but those that are `taken`."""
         return [
             agent.device_id
             for agent in self._hub.agents()
-            if (not request.devices or agent.device_id in request.devices)
+            if agent.device_id not in taken
+            and (not request.devices or agent.device_id in request.devices)
             and (agent.heartbeat is None or agent.heartbeat.state == "available")
             and _device_for(agent.hello.devices, request.engine) is not None
         ]
@@ -113,7 +114,7 @@ class FleetFacts:
         """Describe every PC of the fleet, connected or not, as if nothing ran on it."""
         facts = []
         for record in self._registry.devices.list("active"):
-            device = _device_for(_devices_of(record), request.engine)
+            device = _device_for(devices_of(record.facts), request.engine)
             if device is None or (request.devices and record.device_id not in request.devices):
                 continue
             described = AgentFacts(
@@ -186,14 +187,6 @@ def _speed(found: Found, library_digest: str) -> Speed:
 
 def _kind(request: DeployRequest, device: str) -> str:
     return f"{request.engine}/{request.numerics}/{device}"
-
-
-def _devices_of(record: DeviceRecord) -> list[Device]:
-    """Return the devices a PC had when it was here last."""
-    try:
-        return msgspec.convert(record.facts.get("devices", []), list[Device])
-    except msgspec.ValidationError:
-        return []
 
 
 def _device_for(devices: Sequence[Device], engine: EngineChoice) -> Device | None:

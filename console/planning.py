@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from console.api.admin import plan_types as wire
 from console.api.admin.types import DeployRequest
 from console.deployments.deployments import Deployments
-from console.errors import DeployRefused
+from console.deployments.rollout import check_context
 from console.facts import FleetFacts
 from console.libraries import LibraryShelf, LoadedLibrary
 from console.planner.fleets import plan_fleet
@@ -33,7 +33,7 @@ class Planning:
         """
         request = resolved(asked.request, self._facts.resolve)
         library = self._shelf.of_model(request.model)
-        _check_context(request, library)
+        check_context(request, library.manifest)
         live = self._deployments.live()
         own = [one.plan for one in live if one.plan.model_id == request.model]
         others = [one for one in live if one.plan.model_id != request.model]
@@ -104,12 +104,3 @@ def _plans(demand: Demand, asked: wire.PlanRequest) -> wire.Plans:
         busy |= {one.device_id for one in standbys} if asked.standby_kind == "hot" else set()
         pipelines.append(wire.PlannedPipeline(made, standbys))
     return wire.Plans(model_id, pipelines, found.reasons, found.missing.get(model_id, ""))
-
-
-def _check_context(request: DeployRequest, library: LoadedLibrary) -> None:
-    most = library.manifest.context_tokens
-    if request.context > most:
-        raise DeployRefused(
-            f"{request.model} takes at most {most} tokens of context, not {request.context}; ask for less with"
-            " --context."
-        )

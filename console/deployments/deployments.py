@@ -23,7 +23,7 @@ from console.deployments.replacing import Replacing
 from console.deployments.routed import RoutedModel
 from console.errors import DeployRefused
 from console.facts import FleetFacts
-from console.fleet.events import AgentAvailable, AgentJoined, AgentLeaving, FleetEvent
+from console.fleet.events import AgentAvailable, AgentJoined, AgentLeaving, AgentLost, AgentYielded, FleetEvent
 from console.fleet.hub import Hub
 from console.libraries import LibraryShelf
 from console.pipeline.types import Generator
@@ -127,11 +127,9 @@ class Deployments:
         for entry in entries:
             self._book.entries.pop(entry.key, None)
         for entry in entries:
-            kept_by = [*entry.device_ids(), *(entry.live.held if entry.live is not None else ())]
             await self._keeper.stop(entry)
             await self._keeper.take_down(entry)
             self._book.forget(entry, actor)
-            self._book.say_what_stays(kept_by)
 
     # What the fleet says
 
@@ -139,11 +137,13 @@ class Deployments:
         """Hear about PCs that come and go. Never blocks."""
         if isinstance(event, AgentJoined):
             self._book.say_what_stays([event.agent.device_id])
-        if isinstance(event, AgentJoined | AgentAvailable):
-            for entry in self._book.all():
-                entry.try_again.set()
-                entry.tend_again_s = 0.0
+            self._may_be_used(event.agent.device_id)
             return
+        if isinstance(event, AgentAvailable):
+            self._may_be_used(event.device_id)
+            return
+        if isinstance(event, AgentLost | AgentYielded | AgentLeaving):
+            self._keeper.lose_reserve(event.device_id)
         if isinstance(event, AgentLeaving):
             for entry in self._book.all():
                 self._keeper.leave(entry, event.device_id)
@@ -152,6 +152,12 @@ class Deployments:
             reason = entry.loss_by(event)
             if reason:
                 self._keeper.lose(entry, reason, event.device_id)
+
+    def _may_be_used(self, device_id: str) -> None:
+        for entry in self._book.all():
+            entry.leaving.discard(device_id)
+            entry.try_again.set()
+            entry.tend_again_s = 0.0
 
 
 async def _events(queue: asyncio.Queue[wire.DeployEvent]) -> AsyncIterator[wire.DeployEvent]:

@@ -18,6 +18,8 @@ from console.libraries import LoadedLibrary
 
 FRESH_S = 60.0
 """A probe older than this proves nothing any more."""
+AVOID_S = 30.0
+"""How long a PC that failed to take over, or to get ready for it, is the last choice."""
 
 
 class SavedStage(msgspec.Struct, frozen=True):
@@ -62,6 +64,8 @@ class Entry:
     leaving: set[str] = field(default_factory=set)
     """PCs that wait until others have taken their stages over."""
     try_again: asyncio.Event = field(default_factory=asyncio.Event)
+    passed_by: dict[str, float] = field(default_factory=dict)
+    """PCs that failed as standbys, and until when (monotonic seconds) they are the last choice."""
 
     def kept_by(self, device_id: str) -> list[LayerRange]:
         """Return the layers this deployment counts on being in a PC's store."""
@@ -104,6 +108,15 @@ class Entry:
 
     def device_ids(self) -> list[str]:
         return [stage.device_id for stage in self.plan.stages]
+
+    def leaving_route(self) -> list[str]:
+        """List the PCs that serve and wait to leave."""
+        return [] if self.live is None else [one for one in self.live.device_ids if one in self.leaving]
+
+    def holders(self) -> list[str]:
+        """List the PCs whose stores this deployment counts on."""
+        more = [] if self.live is None else [*self.live.held, *self.live.warm]
+        return [*self.device_ids(), *more]
 
     def loss_by(self, event: FleetEvent) -> str:
         """Say in a sentence why an event of the fleet takes a PC from what is up here; empty: it does not."""

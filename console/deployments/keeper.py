@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from agent.stage.types import Epoch
 from console.deployments.book import Book
-from console.deployments.entry import Entry
+from console.deployments.entry import AVOID_S, Entry
 from console.deployments.live import LivePipeline, take_down, withdraw
 from console.deployments.rollout import Rollout
 from console.deployments.standbys import Standbys
@@ -37,10 +37,6 @@ SAME_PCS_FIRST_S = 20.0
 MAX_PAUSE_S = 60.0
 TAKEOVER_PAUSE_S = 0.5
 PROVEN_LOOK_S = 0.05
-HAND_OVER_S = 5.0
-"""How long standbys may take to get ready while a PC waits to leave."""
-AVOID_S = 30.0
-"""How long a PC that failed a takeover is the last choice for the next."""
 
 
 class Keeper:
@@ -66,18 +62,15 @@ class Keeper:
         entry.keeper = entry.tending = None
 
     async def take_down(self, entry: Entry) -> None:
-        """End the streams and free the PCs."""
+        """End the streams, free the PCs and tell them which of its files need not stay."""
+        holders = entry.holders()
         if entry.live is not None:
             live, entry.live = entry.live, None
             await take_down(self._hub, live)
             self._note_speeds(entry, live)
         elif entry.plan.stages:
             await withdraw(self._hub, entry.plan.pipeline, entry.device_ids())
-
-    def available(self, entry: Entry) -> list[str]:
-        """List the PCs that may serve a pipeline and are willing now."""
-        taken = self._book.taken(entry)
-        return [device_id for device_id in self._facts.available(entry.request) if device_id not in taken]
+        self._book.say_what_stays(holders)
 
     async def roll_out(self, entry: Entry, agents: Sequence[str], actor: Actor) -> None:
         """Try once to bring a deployment up on these PCs. Raises DeployError; nothing is left of it then."""
@@ -99,6 +92,7 @@ class Keeper:
             await self._hub.unload(device_id, entry.plan.pipeline)
         entry.live, entry.state, entry.message, entry.failures = live, "ready", "", 0
         entry.lost.clear()
+        entry.leaving.clear()
         live.coordinator.on_lost = lambda reason: self.lose(entry, reason)
         self._book.settle(entry, live, actor)
         log.info("%s is ready, stages: %d, epoch: %d.", entry.model, len(live.plan.stages), entry.epoch)
@@ -121,13 +115,21 @@ class Keeper:
         entry.lost.set()
         entry.try_again.set()
 
+    def lose_reserve(self, device_id: str) -> None:
+        """A PC cannot load anything now, so it is no warm standby any more. Never blocks."""
+        lives = [entry.live for entry in self._book.all() if entry.live is not None and device_id in entry.live.warm]
+        for live in lives:
+            del live.warm[device_id]
+        if lives:
+            self._book.say_what_stays([device_id])
+
     def leave(self, entry: Entry, device_id: str) -> None:
         """A PC wants to leave, and still works for a few seconds. Never blocks."""
         live = entry.live
         if live is None or not entry.name_of(device_id):
             return
-        entry.leaving.add(device_id)
         if device_id in live.device_ids and entry.state == "ready" and entry.keeper is not None:
+            entry.leaving.add(device_id)
             entry.lost.set()  # the keeper hands over
         else:
             self.lose(entry, f"{entry.name_of(device_id)} leaves.", device_id)
@@ -140,6 +142,9 @@ class Keeper:
                 if entry.live is not None:
                     await self._watch(entry, entry.live)
                     await self._hand_over(entry, entry.live)
+                    if entry.state == "ready":  # who wanted to leave stays
+                        entry.lost.clear()
+                        continue
                     await self._let_go(entry)
                     if await self._recover(entry, entry.live):
                         continue
@@ -172,16 +177,11 @@ class Keeper:
 
     async def _hand_over(self, entry: Entry, live: LivePipeline) -> None:
         """Let standbys get ready for PCs that want to leave, while these still work; then they are lost."""
-        leaving = [device_id for device_id in live.device_ids if device_id in entry.leaving]
-        if leaving and not live.coordinator.suspended:
+        if entry.leaving_route() and not live.coordinator.suspended:
             entry.lost.clear()
-            lost = asyncio.create_task(entry.lost.wait())
-            preparing = asyncio.create_task(self._standbys.prepare_for(entry, live, leaving))
-            await asyncio.wait({lost, preparing}, timeout=HAND_OVER_S, return_when=asyncio.FIRST_COMPLETED)
-            for task in (lost, preparing):
-                task.cancel()
-            await asyncio.gather(lost, preparing, return_exceptions=True)
-        for device_id in leaving:
+            await self._standbys.hand_over(entry, live, entry.leaving_route())
+        # Others may have joined them meanwhile, and who is available again stays.
+        for device_id in entry.leaving_route():
             self.lose(entry, f"{entry.name_of(device_id)} leaves.", device_id)
 
     async def _let_go(self, entry: Entry) -> None:
@@ -192,7 +192,7 @@ class Keeper:
 
     async def _recover(self, entry: Entry, live: LivePipeline) -> bool:
         """Let others take over what was lost; False when nobody did in time, and the answers have ended."""
-        await self._end_tending(entry)
+        await self._standbys.rest(entry)
         reason = entry.message
         try:
             async with asyncio.timeout(entry.request.recover_s):
@@ -231,7 +231,7 @@ class Keeper:
         def new_epoch() -> Epoch:
             return self._book.new_epoch(entry)
 
-        available = self.available(entry)
+        available = self._facts.available(entry.request, self._book.taken(entry))
         library, beside = self._library(entry), self._book.live_beside(entry)
         agents = self._facts.collect(entry.request, available, beside, library.digest, library.manifest)
         takeover = Takeover(self._hub, library, entry.request, live, new_epoch)
@@ -281,7 +281,7 @@ class Keeper:
 
     def _candidates(self, entry: Entry) -> list[str]:
         """Choose the former PCs once all are there, else, after a while, whoever is."""
-        available = self.available(entry)
+        available = self._facts.available(entry.request, self._book.taken(entry))
         former = entry.device_ids()
         if former and set(former) <= set(available):
             return former
@@ -299,9 +299,3 @@ class Keeper:
             self._facts.measured(live, entry.request)
         except SQLAlchemyError as error:
             log.warning("What stages of %s take cannot be noted now (%s).", entry.model, type(error).__name__)
-
-    async def _end_tending(self, entry: Entry) -> None:
-        tending, entry.tending = entry.tending, None
-        if tending is not None:
-            tending.cancel()
-            await asyncio.gather(tending, return_exceptions=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from agent.link.messages import AdvanceEpoch, LoadStage, StageProgress
 from agent.stage.types import Epoch, Numerics, PipelineId
@@ -32,17 +32,17 @@ class StageLoads:
         self._digest = digest
         self._report = report
 
-    async def all(self, stages: Sequence[PlannedStage], epoch: Epoch, held: Mapping[str, Held]) -> list[Held]:
-        """Have all stages up in an epoch, each as it gets there; the first failure stops the others.
+    async def all(self, stages: Sequence[PlannedStage], epoch: Epoch) -> list[Held]:
+        """Load all stages, each as it gets there; the first failure stops the others.
 
-        What a PC has `held` goes on where it is what the plan wants. Raises DeployFailed, which names the PC.
+        Raises DeployFailed, which names the PC.
         """
         tasks: list[asyncio.Task[Held]] = []
         failed: list[tuple[PlannedStage, StageLoadFailed]] = []
 
         async def bring(index: int) -> Held:
             try:
-                return await self.one(stages[index], index, epoch, held.get(stages[index].device_id))
+                return await self.one(stages[index], index, epoch)
             except StageLoadFailed as error:
                 failed.append((stages[index], error))
                 raise

@@ -80,7 +80,8 @@ class Replacing:
     def shown(self, entry: Entry, view: wire.PipelineView) -> wire.PipelineView:
         """Add to a view that something else is to take its place."""
         attempt = self._attempts.get(entry.model)
-        if attempt is None or attempt is entry:
+        # What is down answers nobody, and an attempt that serves already only brings up its further pipelines.
+        if entry.live is None or attempt not in self._book.others:
             return view
         message = f"{view.message} Another deployment is on its way; until it is ready this one answers.".strip()
         return msgspec.structs.replace(view, message=message)
@@ -155,7 +156,7 @@ class Replacing:
         entry.listeners = first.listeners
         self._book.entries[entry.key] = entry
         try:
-            await self._keeper.roll_out(entry, self._keeper.available(entry), actor)
+            await self._keeper.roll_out(entry, self._facts.available(entry.request, self._book.taken(entry)), actor)
         except DeployError as error:
             entry.state, entry.message = "waiting", f"Not up yet: {error}"
             which = f"Pipeline {number + 1} of {first.request.replicas}"
@@ -193,7 +194,7 @@ class Replacing:
     async def _finish(self, former: Entry) -> None:
         try:
             for _ in range(int(FINISH_S / FINISH_LOOK_S)):
-                if not _busy(former) or former.lost.is_set():
+                if not _busy(former):
                     break
                 await asyncio.sleep(FINISH_LOOK_S)
         finally:
@@ -210,7 +211,8 @@ class Replacing:
 
 
 def _busy(entry: Entry) -> bool:
-    if entry.live is None:
+    """Whether answers come from what was replaced; nobody takes over what it loses."""
+    if entry.live is None or entry.live.coordinator.suspended:
         return False
     status = entry.live.coordinator.status()
     return bool(status.streams_running or status.streams_waiting)

@@ -25,6 +25,7 @@ from console.planner.costs import Costs
 from console.planner.ranges import plan
 from console.planner.types import AgentFacts, ModelFacts, Plan, PlanImpossible
 from console.standing import rules_of
+from shard_export.library.manifest import Manifest
 
 
 class Rollout:
@@ -62,7 +63,7 @@ class Rollout:
         self._hub.set_route(self._pipeline, self._epoch, device_ids)
         try:
             loads = StageLoads(self._hub, self._request, self._pipeline, self._library.digest, self._report)
-            held = await loads.all(chosen.stages, self._epoch, {})
+            held = await loads.all(chosen.stages, self._epoch)
             remark = check_alike(held, self._request.numerics)
             if remark:
                 self._report(wire.Note(remark))
@@ -130,11 +131,7 @@ async def make_plan(
 ) -> Plan:
     """Plan a model on some PCs, as near to the `current` plan as is good. Raises DeployRefused as the planner says."""
     manifest = library.manifest
-    if request.context > manifest.context_tokens:
-        raise DeployRefused(
-            f"{request.model} takes at most {manifest.context_tokens} tokens of context, not {request.context}; "
-            "ask for less with --context."
-        )
+    check_context(request, manifest)
     try:
         return await asyncio.to_thread(
             plan,
@@ -148,6 +145,15 @@ async def make_plan(
         )
     except PlanImpossible as error:
         raise DeployRefused(str(error)) from None
+
+
+def check_context(request: wire.DeployRequest, manifest: Manifest) -> None:
+    """Raise DeployRefused for more context than the model has."""
+    if request.context > manifest.context_tokens:
+        raise DeployRefused(
+            f"{request.model} takes at most {manifest.context_tokens} tokens of context, not {request.context}; "
+            "ask for less with --context."
+        )
 
 
 def planned(chosen: Plan, epoch: Epoch) -> wire.Planned:

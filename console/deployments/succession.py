@@ -35,10 +35,10 @@ def succeed(
     free = [agent for agent in agents if agent.device_id not in kept]
 
     def order(agent: AgentFacts, stage: PlannedStage) -> tuple[bool, bool, bool, bool, float, str]:
-        moved = _moved(stage, agent)
+        mine = moved(stage, agent)
         return (
             agent.device_id in avoid,
-            not (agent.device_id in held and held[agent.device_id].is_of(moved)),
+            not (agent.device_id in held and held[agent.device_id].is_of(mine)),
             not has(agent.device_id, stage.first, stage.last),
             agent.device_id in lost,
             agent.ms_per_mb if agent.ms_per_mb is not None else float("inf"),
@@ -47,7 +47,7 @@ def succeed(
 
     # Ranges that a standby holds choose first: nobody else may take it from them.
     def hot(index: int) -> bool:
-        return any(held[a.device_id].is_of(_moved(stages[index], a)) for a in free if a.device_id in held)
+        return any(held[a.device_id].is_of(moved(stages[index], a)) for a in free if a.device_id in held)
 
     for index in sorted((i for i, stage in enumerate(chosen) if stage is None), key=lambda i: (not hot(i), i)):
         stage = stages[index]
@@ -56,16 +56,17 @@ def succeed(
             return None
         best = min(able, key=lambda agent: order(agent, stage))
         free.remove(best)
-        chosen[index] = _moved(stage, best)
+        chosen[index] = moved(stage, best)
     return [stage for stage in chosen if stage is not None]
 
 
 def _fits(agent: AgentFacts, stage: PlannedStage, held: Mapping[str, Held]) -> bool:
     mine = held.get(agent.device_id)
-    return (mine is not None and mine.is_of(_moved(stage, agent))) or agent.memory_budget_bytes >= stage.memory_bytes
+    return (mine is not None and mine.is_of(moved(stage, agent))) or agent.memory_budget_bytes >= stage.memory_bytes
 
 
-def _moved(stage: PlannedStage, agent: AgentFacts) -> PlannedStage:
+def moved(stage: PlannedStage, agent: AgentFacts) -> PlannedStage:
+    """Return a stage of a plan as another PC would have it."""
     return msgspec.structs.replace(
         stage, device_id=agent.device_id, name=agent.name, device=agent.device, engine=agent.engine
     )

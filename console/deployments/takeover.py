@@ -58,10 +58,13 @@ class Takeover:
         self._hub.set_route(live.pipeline, epoch, device_ids)
         for device_id in device_ids:
             self._hub.drop_standby(live.pipeline, device_id)
+        stayed = set(live.device_ids) & set(live.held)
         held = await self._bring(chosen, epoch)
-        live.remark = check_alike(held, self._request.numerics)
+        await self._compare(held, stayed)
         former = set(live.device_ids) - set(device_ids) - set(live.held)
         live.plan, live.epoch = chosen, epoch
+        for device_id in device_ids:
+            live.warm.pop(device_id, None)  # who serves is in reserve no more
         live.read_mb = read_mb(self._library, self._request, chosen)
         live.coordinator.resume(
             stages=infos_of(chosen, [one.report for one in held]),
@@ -70,6 +73,17 @@ class Takeover:
         )
         for device_id in former:
             await self._hub.unload(device_id, live.pipeline)
+
+    async def _compare(self, held: Sequence[Held], stayed: Collection[str]) -> None:
+        """Have the runtimes compared: those that stayed are the measure, who is new is let go."""
+        live = self._live
+        try:
+            stayed_first = sorted(held, key=lambda one: one.stage.device_id not in stayed)
+            live.remark = check_alike(stayed_first, self._request.numerics)
+        except DeployFailed as error:
+            live.held.pop(error.device_id, None)
+            await self._hub.unload(error.device_id, live.pipeline)
+            raise
 
     async def _choose(self, agents: Sequence[AgentFacts], avoid: Collection[str], lost: Collection[str]) -> Plan:
         """Keep the ranges where somebody takes them over, else plan anew with whoever is there."""

@@ -53,6 +53,11 @@ def round_trip_fact(round_trip_ms: float, at_s: float) -> dict[str, Any]:
     return {ROUND_TRIP_FACT: msgspec.to_builtins(LinkFigure(round_trip_ms, at_s))}
 
 
+def devices_of(facts: Mapping[str, Any]) -> list[Device]:
+    """Return the devices a PC had when it was here last."""
+    return _read(facts.get("devices"), list[Device]) or []
+
+
 def measurements_of(facts: Mapping[str, Any]) -> list[Measurement]:
     """Return what was measured on a device, the latest last."""
     return _read(facts.get(MEASURED_FACT), list[Measurement]) or []

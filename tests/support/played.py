@@ -16,6 +16,7 @@ from agent.link.frames import Frame, FrameType, decode, encode
 from agent.link.messages import (
     AdvanceEpoch,
     FetchLayers,
+    Keep,
     LayerRange,
     LayersFetched,
     LoadStage,
@@ -68,6 +69,10 @@ class PlayedPC:
     advances: list[AdvanceEpoch] = field(default_factory=list)
     fetches: list[LayerRange] = field(default_factory=list)
     unloads: list[UnloadStage] = field(default_factory=list)
+    kept: list[LayerRange] | None = None
+    """What has to stay in its store, as it heard last."""
+    cannot_fetch: str = ""
+    """What it answers when layers are brought to it; empty: it has them."""
     prompts: dict[tuple[int, int], int] = field(default_factory=dict)
     """Where each stream's answer begins; all PCs of a fleet know, so that whoever takes over goes on with the text."""
     stepped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -95,7 +100,9 @@ class PlayedPC:
                 await agent.say(StageReady(message.pipeline, message.epoch, message.stage, report))
             elif isinstance(message, FetchLayers):
                 self.fetches.append(message.layers)
-                await agent.say(LayersFetched(message.layers))
+                await agent.say(LayersFetched(message.layers, self.cannot_fetch))
+            elif isinstance(message, Keep):
+                self.kept = message.ranges
             elif isinstance(message, LoadStage):
                 self.loads.append(message)
                 place = (message.pipeline, message.epoch, message.stage)

@@ -10,7 +10,7 @@ import msgspec
 from agent.link.messages import Device
 from agent.stage.types import EngineName, Numerics
 from console.fleet.events import AgentView
-from console.fleet.measured import counts_for, down_of, measurements_of, round_trip_of
+from console.fleet.measured import counts_for, devices_of, down_of, measurements_of, round_trip_of
 from console.registry.records import DeviceRecord
 
 
@@ -65,7 +65,7 @@ def measured_view(
     now_s: float,
 ) -> MeasuredView:
     """Describe one PC. `models` names libraries by digest; `live` is what the PC says of itself, if it is connected."""
-    devices = _devices(record.facts) if live is None else live.hello.devices
+    devices = devices_of(record.facts) if live is None else live.hello.devices
     openvino = str(record.facts.get("openvino", "")) if live is None else live.hello.openvino
     return MeasuredView(
         device_id=record.device_id,
@@ -110,11 +110,3 @@ def _link(facts: Mapping[str, Any], now_s: float) -> LinkRow:
         None if down is None else down.value,
         None if down is None else max(0.0, now_s - down.at_s),
     )
-
-
-def _devices(facts: Mapping[str, Any]) -> list[Device]:
-    """Return what a PC said of its devices when it was last here."""
-    try:
-        return msgspec.convert(facts.get("devices", []), list[Device])
-    except msgspec.ValidationError:
-        return []

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from console.api.admin import types as wire
 from console.errors import DeployRefused, ModelUnavailable
+from console.facts import FleetFacts
 from console.pipeline.types import Failed, Finished, SpeculationStatus, Text
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
@@ -157,6 +159,28 @@ async def test_undeploying_ends_the_streams_and_forgets_the_model(
             deployments.generator("small")
         with pytest.raises(DeployRefused):
             await deployments.undeploy("small", CONSOLE)
+
+
+async def test_a_registry_that_is_away_costs_only_the_measurements(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: ExpectLogs
+) -> None:
+    tried = []
+
+    def fail(*_: object) -> None:
+        tried.append(True)
+        raise OperationalError("", None, Exception("the server is restarting"))
+
+    monkeypatch.setattr(FleetFacts, "measured", fail)
+    monkeypatch.setattr("console.deployments.keeper.LOOK_S", 0.02)
+    monkeypatch.setattr("console.deployments.keeper.PROBE_EVERY_S", 0.02)
+    expected_logs("console.deployments.keeper", "cannot be noted now")
+    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        await until(lambda: len(tried) > 2)
+        assert (deployments.views()[0].state, deployments.views()[0].epoch) == ("ready", 1)
+        assert isinstance((await ask(deployments))[-1], Finished)
+        await deployments.undeploy("small", CONSOLE)
+        await until(lambda: bool(a.unloads and b.unloads))
 
 
 async def test_a_second_rollout_of_a_model_is_refused_while_one_runs(

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.link.closing import CloseCode
-from agent.link.messages import Heartbeat, LayerRange, StageFailed, Yield
-from console.deployments.deployments import Deployments
+from agent.link.messages import Heartbeat, LayerRange, StageFailed
 from console.errors import ModelUnavailable
 from console.fleet.hub import Hub
 from console.pipeline.types import Event, Failed, Finished, Recovering
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from tests.conftest import ExpectLogs
-from tests.support.deployments import all_events, ask, deploying, request
+from tests.support.deployments import ask, deploying
 from tests.support.fleet import Fleet
 from tests.support.patience import until
 from tests.support.played import PlayedPC, playing
+from tests.support.served import (
+    ask_to_leave,
+    asked_and_stuck,
+    give_back,
+    leave,
+    playing_all,
+    served_by,
+    state_of,
+)
 from tests.support.toy_stages import text_of
 
 LOGGER = "console.pipeline"
 
-PCs = dict[str, PlayedPC]
 Lose = Callable[[Fleet, PlayedPC], Awaitable[None]]
-
-
-async def leave(fleet: Fleet, pc: PlayedPC) -> None:
-    await pc.agent.close()
-
-
-async def give_back(fleet: Fleet, pc: PlayedPC) -> None:
-    load = pc.loads[-1]
-    await pc.agent.say(Yield([(load.pipeline, load.epoch)], ["user_input"]))
 
 
 async def be_revoked(fleet: Fleet, pc: PlayedPC) -> None:
@@ -60,46 +57,8 @@ LOSSES: dict[Lose, str] = {
 }
 
 
-class Served:
-    """A model that is served in two stages: by whom, and who is left."""
-
-    def __init__(self, pcs: PCs, deployments: Deployments) -> None:
-        names = [stage.device_name for stage in deployments.views()[0].stages]
-        self.head, self.tail = [pcs[name] for name in names]
-        self.spares = [pc for name, pc in pcs.items() if name not in names]
-        self.names = {pc.agent.device_id: name for name, pc in pcs.items()}
-
-    def name_of(self, pc: PlayedPC) -> str:
-        return self.names[pc.agent.device_id]
-
-
-@contextlib.asynccontextmanager
-async def playing_all(fleet: Fleet, *names: str) -> AsyncIterator[PCs]:
-    async with contextlib.AsyncExitStack() as stack:
-        yield {name: await stack.enter_async_context(playing(fleet, name)) for name in names}
-
-
-async def served_by(deployments: Deployments, pcs: PCs, **fields: Any) -> Served:
-    await all_events(deployments, request(**fields))
-    assert state_of(deployments) == "ready", deployments.views()[0].message
-    return Served(pcs, deployments)
-
-
-async def asked_and_stuck(deployments: Deployments, pc: PlayedPC, *, after: int = 0) -> asyncio.Task[list[Event]]:
-    """Ask, and return while a step is at that PC that it will not answer, `after` it answered so many."""
-    pc.answers_left = after
-    pc.muted.clear()
-    asking = asyncio.create_task(ask(deployments))
-    await pc.muted.wait()
-    return asking
-
-
 def notes_of(events: list[Event]) -> list[str]:
     return [event.reason for event in events if isinstance(event, Recovering)]
-
-
-def state_of(deployments: Deployments) -> str:
-    return deployments.views()[0].state
 
 
 @pytest.mark.parametrize("lose", list(LOSSES), ids=lambda lose: lose.__name__)
@@ -193,6 +152,20 @@ async def test_who_cannot_take_over_is_passed_by(fleet: Fleet, registry: Registr
         await leave(fleet, served.tail)
         assert text_of(await asking) == "Paris."
         assert (len(first.loads), len(second.loads)) == (1, 1)
+
+
+async def test_in_exact_a_newcomer_with_another_runtime_is_passed_by_not_who_stayed(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing_all(fleet, "a", "b", "c", "d") as pcs, deploying(fleet, registry) as deployments:
+        served = await served_by(deployments, pcs, numerics="exact")
+        first, second = sorted(served.spares, key=lambda pc: pc.agent.device_id)
+        first.report = {"openvino": "2025.1"}
+        asking = await asked_and_stuck(deployments, served.head, after=1)
+        await leave(fleet, served.head)
+        assert text_of(await asking) == "Paris."
+        assert (len(first.loads), len(second.loads), len(served.tail.loads)) == (1, 1, 1)
+        assert first.unloads
 
 
 async def test_who_leaves_while_it_takes_over_is_replaced_as_well(
@@ -289,10 +262,6 @@ async def test_a_standby_that_leaves_interrupts_nobody_and_is_replaced(
 
 
 # Leaving by one's own will
-
-
-async def ask_to_leave(pc: PlayedPC) -> None:
-    await pc.agent.say(Heartbeat(1 << 30, "held", ["drain"]))
 
 
 @pytest.mark.parametrize("kind", ["hot", "warm"])

@@ -6,16 +6,19 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.link.messages import Device
 from console.api.admin import types as wire
 from console.deployments.deployments import Deployments
-from console.pipeline.types import Finished
+from console.pipeline.types import Failed, Finished
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
 from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
 from tests.support.patience import until
 from tests.support.played import playing
+from tests.support.served import asked_and_stuck, leave, playing_all, resolve_all, served_by, state_of
 from tests.support.toy_stages import text_of
 
 
@@ -105,6 +108,37 @@ async def test_without_memory_for_both_the_old_one_makes_room_and_comes_back_if_
         (view,) = deployments.views()
         assert view.request.context == 128
         assert isinstance((await ask(deployments))[-1], Finished)
+
+
+async def test_what_made_room_does_not_say_that_it_answers(fleet: Fleet, registry: Registry, library: Path) -> None:
+    small = {"devices": [Device("CPU", "A processor", 190 << 20, ["paged"])]}
+    async with playing(fleet, "a", hello=small) as a, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request(stages=1))
+        a.holding = asyncio.Event()
+        events = in_background(deployments, stages=1, context=128)
+        await until(lambda: len(a.loads) == 2)
+        (view,) = deployments.views()
+        assert view.message == "It makes room for another deployment of the model."
+        a.holding.set()
+        assert isinstance((await events)[-1], wire.Ready)
+
+
+async def test_nobody_waits_for_answers_of_what_was_replaced_while_it_was_interrupted(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_all(monkeypatch)
+    async with playing_all(fleet, "a", "b") as pcs, deploying(fleet, registry) as deployments:
+        ids = [pc.agent.device_id for pc in pcs.values()]
+        # Neither may have it all, so nobody takes over.
+        limits = [wire.LimitedPc(device_id, layers=2) for device_id in ids]
+        served = await served_by(deployments, pcs, devices=ids, rules=wire.PlanRules(limits=limits))
+        asking = await asked_and_stuck(deployments, served.tail)
+        await leave(fleet, served.tail)
+        await until(lambda: state_of(deployments) == "recovering")
+        async with playing(fleet, "c") as c:
+            await all_events(deployments, request(stages=1, devices=[c.agent.device_id]))
+            assert isinstance((await asking)[-1], Failed)
+            assert text_of(await ask(deployments)) == "Paris."
 
 
 async def test_undeploying_ends_the_attempt_and_what_is_served(fleet: Fleet, registry: Registry, library: Path) -> None:
