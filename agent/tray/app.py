@@ -12,9 +12,9 @@ from pathlib import Path
 from PySide6.QtCore import QLocale, QSettings
 from PySide6.QtWidgets import QApplication, QMessageBox
 
+from agent.look import palettes
+from agent.look.icons import app_icon
 from agent.settings import default_data_folder
-from agent.tray import palettes
-from agent.tray.icons import app_icon
 from agent.tray.program import TrayProgram
 from agent.tray.single import SingleInstance, Start
 from agent.tray.texts import LANGUAGES, Texts, load_texts
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     app.setQuitOnLastWindowClosed(False)
     texts = load_texts(options.language or QLocale.system().name())
     settings = QSettings("fallow", "tray")
-    choose_colours(app, options.colours)
+    palettes.choose(app, options.colours)
     single = SingleInstance(options.data)
     wish = "enrol" if options.enrol else "show"
     started = single.begin(wish)
@@ -67,17 +67,6 @@ def _may_end_other(texts: Texts) -> bool:
     box.addButton(texts("button.cancel"), QMessageBox.ButtonRole.RejectRole)
     box.exec()
     return box.clickedButton() is end
-
-
-def choose_colours(app: QApplication, wanted: str) -> None:
-    """Show the windows in one scheme, or in the desktop's (`system`), also when that changes."""
-    if wanted != "system":
-        palettes.apply(app, wanted)  # type: ignore[arg-type]  # argparse lets only schemes through
-        return
-    palettes.apply(app, palettes.system_scheme(app))
-    hints = app.styleHints()
-    hints.colorSchemeChanged.connect(lambda: palettes.apply(app, palettes.system_scheme(app)))
-    hints.accessibility().contrastPreferenceChanged.connect(lambda: palettes.apply(app, palettes.system_scheme(app)))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,10 +6,10 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
 from agent.control.protocol import PolicyRow, Status
+from agent.look.widgets import fit, heading, label, scrolled, title
 from agent.tray.pages.editors import said
 from agent.tray.texts import Texts
 from agent.tray.view import idle_start_s
-from agent.tray.widgets import fit, heading, label, scrolled, title
 
 
 class ConsentDialog(QDialog):

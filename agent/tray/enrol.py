@@ -20,9 +20,9 @@ from PySide6.QtWidgets import (
 )
 
 from agent.control.protocol import Answer, Enrol, Refused, Told
+from agent.look.widgets import TITLE_SCALE, announce, fit, label
 from agent.tray.bridge import Bridge
 from agent.tray.texts import Texts
-from agent.tray.widgets import TITLE_SCALE, announce, fit, label
 
 MAX_INVITE_BYTES = 64 * 1024
 

@@ -1,4 +1,4 @@
-"""The icons: SVG files drawn in any colour and size. The six states differ by shape; colour only repeats it."""
+"""The icon of each state for the tray. The six states differ by shape; colour only repeats it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import sys
 from functools import lru_cache
 from typing import Literal
 
-from PySide6.QtCore import QByteArray, QRectF, Qt
-from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap
-from PySide6.QtSvg import QSvgRenderer
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QIcon, QPainter, QPixmap
 
-from agent.tray.assets import asset
+from agent.look.icons import drawn, renderer
 
 IconName = Literal["idle", "contributing", "paused", "waiting", "attention", "offline"]
 STATE_ICONS: tuple[IconName, ...] = ("idle", "contributing", "paused", "waiting", "attention", "offline")
@@ -26,18 +25,6 @@ TRAY_COLOURS: dict[IconName, str] = {
 }
 HALO = "#202020"
 """Drawn around the shape, because nobody tells a program whether the panel behind it is light or dark."""
-
-
-def drawn(name: str, size: int, colour: str = "#000000", ratio: float = 1.0) -> QPixmap:
-    """Draw an icon `size` logical pixels wide; `ratio` is the screen's device pixel ratio."""
-    pixels = round(size * ratio)
-    pixmap = QPixmap(pixels, pixels)
-    pixmap.fill(Qt.GlobalColor.transparent)
-    painter = QPainter(pixmap)
-    QSvgRenderer(QByteArray(_source(name, colour))).render(painter, QRectF(0, 0, pixels, pixels))
-    painter.end()
-    pixmap.setDevicePixelRatio(ratio)
-    return pixmap
 
 
 def tray_icon(name: IconName) -> QIcon:
@@ -58,30 +45,17 @@ def _tray_icon(name: IconName) -> QIcon:
     return icon
 
 
-def app_icon() -> QIcon:
-    """Return the program's icon."""
-    icon = QIcon()
-    for size in (16, 24, 32, 48, 64, 128):
-        icon.addPixmap(drawn("fallow", size))
-    return icon
-
-
 def _with_halo(name: IconName, size: int) -> QPixmap:
     width = max(1.0, size / 20)
     inner = size - 2 * width
     pixmap = QPixmap(size, size)
     pixmap.fill(Qt.GlobalColor.transparent)
     painter = QPainter(pixmap)
-    halo = QSvgRenderer(QByteArray(_source(name, HALO)))
+    halo = renderer(name, HALO)
     for right in (-width, 0, width):
         for down in (-width, 0, width):
             halo.render(painter, QRectF(width + right, width + down, inner, inner))
-    shape = QSvgRenderer(QByteArray(_source(name, TRAY_COLOURS[name])))
+    shape = renderer(name, TRAY_COLOURS[name])
     shape.render(painter, QRectF(width, width, inner, inner))
     painter.end()
     return pixmap
-
-
-def _source(name: str, colour: str) -> bytes:
-    text = asset("icons", f"{name}.svg").read_text("utf-8")
-    return text.replace("currentColor", QColor(colour).name()).encode()

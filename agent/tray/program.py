@@ -10,11 +10,11 @@ from PySide6.QtCore import QObject, QSettings, Qt, QTimer
 from PySide6.QtWidgets import QApplication, QDialog, QMessageBox
 
 from agent.control.protocol import Status
+from agent.look.icons import app_icon
 from agent.tray.actions import Actions
 from agent.tray.bridge import Bridge
 from agent.tray.commands import Commands
 from agent.tray.icon import TrayIcon
-from agent.tray.icons import app_icon
 from agent.tray.launch import Launch
 from agent.tray.notices import Notices
 from agent.tray.texts import Texts

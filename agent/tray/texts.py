@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Mapping
 
-from agent.tray.assets import asset
+from agent.look.assets import asset
 
 LANGUAGES = ("en", "es", "de")
 """The first is what the others fall back to."""

@@ -17,11 +17,11 @@ from PySide6.QtWidgets import (
 )
 
 from agent.control.protocol import Status
-from agent.tray.icons import app_icon
+from agent.look.icons import app_icon
+from agent.look.widgets import announce, fit, label
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
 from agent.tray.view import Shown
-from agent.tray.widgets import announce, fit, label
 
 GEOMETRY = "window/geometry"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 
 from agent.control.protocol import Status
+from agent.look.widgets import Table, heading, label
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
 from agent.tray.view import Shown
-from agent.tray.widgets import Table, heading, label
 
 
 class CompanyPage(Page):

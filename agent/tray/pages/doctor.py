@@ -7,12 +7,12 @@ from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton
 
 from agent.control.protocol import Answer, AskProbes, Findings, FindingShown, Probes, Refused, RunDoctor, Status
+from agent.look.widgets import Table, announce, heading, label
 from agent.tray.bridge import Bridge
 from agent.tray.launch import Launch, findings_of
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
 from agent.tray.view import Shown
-from agent.tray.widgets import Table, announce, heading, label
 
 PROBES_MS = 1000
 

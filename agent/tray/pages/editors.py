@@ -11,8 +11,8 @@ from PySide6.QtGui import QValidator, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QLineEdit, QSpinBox, QVBoxLayout, QWidget
 
 from agent.control.protocol import PolicyRow, PolicyValue
+from agent.tray.numbers import Numbers
 from agent.tray.texts import Texts
-from agent.tray.widgets import Numbers
 
 GIB = 2**30
 NO_LIMIT_BYTES = 2**48

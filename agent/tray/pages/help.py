@@ -6,9 +6,9 @@ from importlib.metadata import version
 
 from PySide6.QtCore import qVersion
 
+from agent.look.widgets import heading, label
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
-from agent.tray.widgets import heading, label
 
 SECTIONS = ("what", "when", "rights", "keys")
 

@@ -9,12 +9,13 @@ from typing import Literal
 from PySide6.QtWidgets import QComboBox, QFormLayout, QHBoxLayout, QLabel
 
 from agent.control.protocol import Answer, History, HistoryRow, QueryHistory, Refused
+from agent.look.widgets import Table, label
 from agent.tray.bridge import Bridge
+from agent.tray.numbers import Numbers
 from agent.tray.pages.chart import Bar, Chart
 from agent.tray.pages.page import Page
 from agent.tray.pages.periods import PERIODS, Period, end_of, fill, starts_of
 from agent.tray.texts import Texts
-from agent.tray.widgets import Numbers, Table, label
 
 MEASURES: dict[str, Callable[[HistoryRow], float]] = {
     "hours": lambda row: row.served_s / 3600,

@@ -6,12 +6,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFormLayout, QHBoxLayout, QLabel, QMessageBox, QPushButton
 
 from agent.control.protocol import Status
+from agent.look.widgets import label
 from agent.tray.actions import Actions
 from agent.tray.commands import Commands
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
 from agent.tray.view import Shown
-from agent.tray.widgets import label
 
 FACTS = ("fleet", "device_id", "console", "link", "policy_revision")
 

@@ -15,12 +15,13 @@ from PySide6.QtWidgets import (
 )
 
 from agent.control.protocol import Contribution, DeviceShown, StageShown, Status
+from agent.look.widgets import TITLE_SCALE, Picture, heading, label
 from agent.tray.actions import Actions
 from agent.tray.commands import Commands
+from agent.tray.numbers import Numbers
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
 from agent.tray.view import Shown, why_not_switch
-from agent.tray.widgets import TITLE_SCALE, Numbers, Picture, heading, label
 
 
 class NowPage(Page):

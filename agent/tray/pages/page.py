@@ -5,9 +5,9 @@ from __future__ import annotations
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from agent.control.protocol import Status
+from agent.look.widgets import scrolled, title
 from agent.tray.texts import Texts
 from agent.tray.view import Shown
-from agent.tray.widgets import scrolled, title
 
 
 class Page(QWidget):

@@ -9,12 +9,12 @@ from PySide6.QtWidgets import QGridLayout, QPushButton, QWidget
 from shiboken6 import isValid
 
 from agent.control.protocol import Answer, ChangeSetting, PolicyRow, PolicyValue, Refused, Status
+from agent.look.widgets import announce, heading, label
 from agent.tray.commands import Commands
 from agent.tray.pages.editors import editor_for, said
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
 from agent.tray.view import Shown, can_change
-from agent.tray.widgets import announce, heading, label
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "when": ("enabled", "consent_needed", "unattended", "schedule", "idle_start_s", "idle_locked_s", "idle_resume_s",

@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-# Before the first QApplication, which pytest-qt makes when a test first asks for one.
-os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-
 from PySide6.QtCore import QSettings
-from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from agent.tray import palettes
 from agent.tray.bridge import Bridge
 from agent.tray.launch import Launch
 from agent.tray.program import TrayProgram
 from agent.tray.texts import Texts, load_texts
 from tests.support.fake_service import FakeService, fake_service
+from tests.support.windows import qapp, qtbot
+
+__all__ = ["qapp", "qtbot"]
 
 RETRY_S = 0.05
-PATIENCE_MS = 30_000
-
-
-@pytest.fixture(scope="session")
-def qapp(qapp: QApplication) -> QApplication:
-    """Show everything as the program does."""
-    qapp.setQuitOnLastWindowClosed(False)
-    palettes.apply(qapp, "light")
-    return qapp
-
-
-class PatientBot(QtBot):
-    """Waits as long as a machine with other work on it may need: what fails is never a matter of seconds here."""
-
-    def waitUntil(self, callback: Callable[[], bool | None], *, timeout: int = PATIENCE_MS) -> None:
-        super().waitUntil(callback, timeout=timeout)
-
-    def waitSignal(self, signal: Any, *, timeout: int = PATIENCE_MS, **options: Any) -> Any:
-        return super().waitSignal(signal, timeout=timeout, **options)
-
-
-@pytest.fixture
-def qtbot(qapp: QApplication, request: pytest.FixtureRequest) -> QtBot:
-    return PatientBot(request)
 
 
 @pytest.fixture

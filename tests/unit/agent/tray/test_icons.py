@@ -9,7 +9,8 @@ import pytest
 from PySide6.QtGui import QColor, QImage, QPainter, QPixmap
 from PySide6.QtWidgets import QApplication
 
-from agent.tray.icons import STATE_ICONS, TRAY_SIZES, IconName, app_icon, drawn, tray_icon
+from agent.look.icons import app_icon, drawn
+from agent.tray.icons import STATE_ICONS, TRAY_SIZES, IconName, tray_icon
 
 
 def mask(name: str, size: int) -> list[bool]:

@@ -27,8 +27,7 @@ from agent.control.protocol import (
     Status,
     SwitchDevice,
 )
-from agent.tray import palettes
-from agent.tray.app import choose_colours
+from agent.look import palettes
 from agent.tray.consent import ConsentDialog
 from agent.tray.launch import Launch
 from agent.tray.pages.now import NowPage
@@ -379,7 +378,7 @@ def test_a_desktop_that_turns_dark_turns_the_open_window_dark(
     program: TrayProgram, qapp: QApplication, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = program.open_window()
-    choose_colours(qapp, "system")
+    palettes.choose(qapp, "system")
 
     def ground() -> str:
         return str(window.grab().toImage().pixelColor(2, 2).name())

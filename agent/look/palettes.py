@@ -183,3 +183,14 @@ def apply(app: QApplication, scheme: Scheme) -> None:
     if not isinstance(app.style(), OutlinedStyle):
         app.setStyle(OutlinedStyle())
     app.setPalette(palette(scheme))
+
+
+def choose(app: QApplication, wanted: Scheme | Literal["system"]) -> None:
+    """Show the windows in one scheme, or in the desktop's (`system`), also when that changes."""
+    if wanted != "system":
+        apply(app, wanted)
+        return
+    apply(app, system_scheme(app))
+    hints = app.styleHints()
+    hints.colorSchemeChanged.connect(lambda: apply(app, system_scheme(app)))
+    hints.accessibility().contrastPreferenceChanged.connect(lambda: apply(app, system_scheme(app)))

@@ -1,4 +1,4 @@
-"""agent.tray.palettes: everybody can read it."""
+"""agent.look.palettes: everybody can read it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import QApplication, QCheckBox
 
-from agent.tray import palettes
-from agent.tray.palettes import COLOURS, SCHEMES, Scheme
+from agent.look import palettes
+from agent.look.palettes import COLOURS, SCHEMES, Scheme
 
 
 def luminance(colour: str) -> float:

@@ -1,0 +1,1 @@
+"""What all windows share: colours, icons, small widgets, the thread with the event loop."""

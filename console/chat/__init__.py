@@ -1,0 +1,1 @@
+"""The chat window: a client of the OpenAI-compatible API."""

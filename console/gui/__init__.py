@@ -1,0 +1,1 @@
+"""The admin's windows: clients of the service."""

@@ -1,0 +1,137 @@
+"""The one way between the windows and the service: calls go out on a thread with an event loop.
+
+bridge.ask(calls.agents(), self._show, self._fail)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import httpx2
+from PySide6.QtCore import QObject, Signal
+
+from agent.look.loop import Job, LoopThread
+from console.access import Access
+from console.call import Call, LineCall, answer_of, refusal_of, unreachable
+from console.errors import ClientError, ServiceRefused, ServiceUnreachable
+
+T = TypeVar("T")
+
+EXPIRED = 401
+
+
+def _ignore(_: object) -> None:
+    """What nobody wants to hear."""
+
+
+class Bridge(LoopThread):
+    """Carries calls out. Public methods and signals belong to the GUI thread; callbacks come on it."""
+
+    lost = Signal(str)
+    """The service does not answer, and why."""
+    found = Signal()
+    """The service answers, the first time or again."""
+    expired = Signal(str)
+    """The service does not take the token any more: somebody has to log in again."""
+
+    def __init__(self, access: Access, parent: QObject | None = None) -> None:
+        super().__init__("the console's connection", parent)
+        self.access = access
+        # The two below belong to the loop thread.
+        self._http: httpx2.AsyncClient | None = None
+        self._answers: bool | None = None
+
+    def ask(
+        self,
+        call: Call[T],
+        on_answer: Callable[[T], object] = _ignore,
+        on_failed: Callable[[ClientError], object] = _ignore,
+    ) -> Job:
+        """Carry out a call. Exactly one of the callbacks comes, unless the job is cancelled before."""
+
+        async def carry(job: Job) -> None:
+            try:
+                answer = await self._ask(call)
+            except ClientError as error:
+                self._fail(job, error, on_failed)
+            else:
+                self.post(job.guard(on_answer), answer)
+
+        return self.begin(carry)
+
+    def follow(
+        self,
+        call: LineCall[T],
+        on_line: Callable[[T], object],
+        on_end: Callable[[ClientError | None], object] = _ignore,
+    ) -> Job:
+        """Carry out a call that answers line by line; `on_end` gets None when it came to its end."""
+
+        async def carry(job: Job) -> None:
+            try:
+                await self._follow(call, lambda line: self.post(job.guard(on_line), line))
+            except ClientError as error:
+                self._fail(job, error, on_end)
+            else:
+                self.post(job.guard(on_end), None)
+
+        return self.begin(carry)
+
+    # From here on: the loop thread.
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.aclose()
+
+    def _client(self) -> httpx2.AsyncClient:
+        if self._http is None:
+            self._http = httpx2.AsyncClient(
+                base_url=self.access.url,
+                headers=self.access.headers(),
+                verify=self.access.trust(),
+                trust_env=False,
+            )
+        return self._http
+
+    async def _ask(self, call: Call[T]) -> T:
+        timeout = httpx2.Timeout(10.0, read=call.silence_s)
+        try:
+            response = await self._client().request(call.method, call.path, content=call.body, timeout=timeout)
+        except httpx2.TransportError as error:
+            raise unreachable(self.access.url, error) from None
+        self._heard()
+        if response.is_error:
+            raise refusal_of(self.access.url, response.status_code, response.content)
+        return answer_of(self.access.url, call, response.content)
+
+    async def _follow(self, call: LineCall[T], on_line: Callable[[T], None]) -> None:
+        timeout = httpx2.Timeout(10.0, read=call.silence_s)
+        last: T | None = None
+        try:
+            async with self._client().stream(call.method, call.path, content=call.body, timeout=timeout) as response:
+                self._heard()
+                if response.is_error:
+                    raise refusal_of(self.access.url, response.status_code, await response.aread())
+                async for line in response.aiter_lines():
+                    if line:
+                        last = call.read(line.encode())
+                        on_line(last)
+        except httpx2.TransportError as error:
+            raise unreachable(self.access.url, error) from None
+        if not call.ends(last):
+            raise ServiceUnreachable(call.cut_off)
+
+    def _heard(self) -> None:
+        if not self._answers:
+            self._answers = True
+            self.post(self.found.emit)
+
+    def _fail(self, job: Job, error: ClientError, on_failed: Callable[[ClientError], object]) -> None:
+        if isinstance(error, ServiceUnreachable) and self._answers is not False:
+            self._answers = False
+            self.post(self.lost.emit, str(error))
+        if isinstance(error, ServiceRefused) and error.status == EXPIRED:
+            self.post(self.expired.emit, str(error))
+        self.post(job.guard(on_failed), error)

@@ -1,0 +1,64 @@
+"""A whole console service in a thread of its own, for tests of windows: they have the main thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from console.access import Access, access_of
+from console.service import ConsoleService, ServiceSettings
+from tests.support.patience import PATIENCE_S
+
+T = TypeVar("T")
+
+
+class ConsoleThread:
+    """A running service. `call` does something on its loop and waits for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.service: ConsoleService
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="console of a test")
+
+    def access(self) -> Access:
+        """Return the way to the service with its admin key."""
+        return access_of(self.folder)
+
+    def call(self, work: Callable[[ConsoleService], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run_coroutine_threadsafe(work(self.service), self._loop).result(PATIENCE_S)
+
+    def begin(self) -> None:
+        self._thread.start()
+        assert self._started.wait(PATIENCE_S)
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(PATIENCE_S)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        async with ConsoleService(ServiceSettings(folder=self.folder, keyring=False)) as service:
+            self.service = service
+            self._started.set()
+            await self._stopping.wait()
+
+
+@contextlib.contextmanager
+def console_thread(folder: Path) -> Iterator[ConsoleThread]:
+    """Run a service on a data folder."""
+    running = ConsoleThread(folder)
+    running.begin()
+    try:
+        yield running
+    finally:
+        running.end()
