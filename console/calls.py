@@ -16,6 +16,7 @@ from console.api.admin.measured import MeasuredView
 from console.api.admin.plan_types import Answers, PlanRequest, Plans, Question
 from console.call import SILENCE_S, Call, LineCall
 from console.fleet.delivery import DeliveryEvent
+from console.planner.given import CheckedPlan
 from console.registry.chain import Checked
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, Role, Scope, User
 
@@ -192,6 +193,11 @@ def stop_delivery(model: str) -> Call[None]:
 def plan(asked: PlanRequest) -> Call[Plans]:
     """Ask what the planner would do."""
     return _call("POST", "/plans", Plans, asked)
+
+
+def check_plan(request: wire.DeployRequest) -> Call[CheckedPlan]:
+    """Ask what the `plan` of a request would cost and which rules it breaks; nothing is done."""
+    return _call("POST", "/plans/check", CheckedPlan, request)
 
 
 def what_if(question: Question) -> Call[Answers]:

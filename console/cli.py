@@ -28,6 +28,7 @@ from console.cli_policy import add_policy
 from console.cli_tools import Commands, client_of, command, show
 from console.errors import ClientError, ConsoleError
 from console.fleet.delivery import DeliveryEnded, DeliveryEvent
+from console.plan_files import read_plan
 
 DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
@@ -103,7 +104,10 @@ def _add_models(commands: Commands) -> None:
     models = command(commands, "models", "list the layer libraries, or add one", _models)
     models.add_argument("--add", type=Path, metavar="FOLDER", help="register a library folder")
     deploy = command(commands, "deploy", "serve a model on the fleet", _deploy)
-    deploy.add_argument("model", metavar="MODEL", help="the model's id; see: fallow-console models")
+    deploy.add_argument("model", metavar="MODEL", nargs="?", help="the model's id; see: fallow-console models")
+    deploy.add_argument(
+        "--plan", type=Path, metavar="FILE", help="a plan made by hand, which says the model and all the rest as well"
+    )
     deploy.add_argument("--stages", type=int, metavar="N", help="how many PCs share it (default: the planner chooses)")
     deploy.add_argument("--replicas", type=int, default=1, metavar="N", help="how many times, each on PCs of its own")
     deploy.add_argument("--engine", choices=get_args(EngineChoice), default="auto")
@@ -187,7 +191,24 @@ def _models(options: argparse.Namespace) -> int:
 
 
 def _deploy(options: argparse.Namespace) -> int:
-    request = wire.DeployRequest(
+    if (options.model is None) == (options.plan is None):
+        raise ClientError("Name a model to deploy, or a plan made by hand with --plan FILE.")
+    request = _asked(options) if options.plan is None else read_plan(options.plan)
+    broken: wire.Broken | None = None
+    with client_of(options) as console, tables.DeployView(tables.printer()) as view:
+        for event in console.deploy(request):
+            if options.json:
+                print(msgspec.json.encode(event).decode(), flush=True)
+            else:
+                view.show(event)
+            broken = event if isinstance(event, wire.Broken) else None
+    if broken is not None:
+        raise ClientError(broken.message)
+    return 0
+
+
+def _asked(options: argparse.Namespace) -> wire.DeployRequest:
+    return wire.DeployRequest(
         model=options.model,
         stages=options.stages,
         numerics=options.numerics,
@@ -204,17 +225,6 @@ def _deploy(options: argparse.Namespace) -> int:
         rules=rules_from(options),
         replicas=options.replicas,
     )
-    broken: wire.Broken | None = None
-    with client_of(options) as console, tables.DeployView(tables.printer()) as view:
-        for event in console.deploy(request):
-            if options.json:
-                print(msgspec.json.encode(event).decode(), flush=True)
-            else:
-                view.show(event)
-            broken = event if isinstance(event, wire.Broken) else None
-    if broken is not None:
-        raise ClientError(broken.message)
-    return 0
 
 
 def _deliver(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 import re
 import time
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import get_args
 
 from agent.stage.types import EngineChoice
@@ -15,9 +16,11 @@ from console.api.admin import types as wire
 from console.api.admin.plan_types import PlanRequest, Question
 from console.cli_tools import Commands, client_of, command, show
 from console.errors import ClientError
+from console.plan_files import read_plan, request_with, write_plan
 from console.planner.types import Crossing
 
 WHAT_IF = "what-if"
+CHECK = "check"
 _MOMENT = re.compile(r"(?:(?P<day>[A-Za-z]+)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})")
 _PIN = re.compile(r"(?P<device>[^:=]+)(?::(?P<first>\d+)-(?P<last>\d+))?")
 _LIMIT = re.compile(r"(?P<device>[^:=]+)=(?P<number>\d+)(?P<unit>MB|GB|layers)")
@@ -26,7 +29,12 @@ _LIMIT = re.compile(r"(?P<device>[^:=]+)=(?P<number>\d+)(?P<unit>MB|GB|layers)")
 def add_plan(commands: Commands) -> None:
     """Add the subcommand."""
     plan = command(commands, "plan", "show how a model would be deployed, or what could run at another time", _plan)
-    plan.add_argument("model", metavar=f"MODEL|{WHAT_IF}", help=f"a model's id, or {WHAT_IF} to ask about another time")
+    plan.add_argument(
+        "model", metavar=f"MODEL|{CHECK}|{WHAT_IF}",
+        help=f"a model's id, {CHECK} to look at a plan in a file, or {WHAT_IF} to ask about another time",
+    )  # fmt: skip
+    plan.add_argument("file", type=Path, nargs="?", metavar="FILE", help=f"only with {CHECK}: a plan made by hand")
+    plan.add_argument("--write", type=Path, metavar="FILE", help="write the plan to a file, to be changed by hand")
     plan.add_argument("--stages", type=int, metavar="N", help="how many PCs share it (default: the planner chooses)")
     plan.add_argument("--engine", choices=get_args(EngineChoice), default="auto")
     plan.add_argument("--numerics", choices=("fast", "exact"), default="fast")
@@ -95,8 +103,12 @@ def moment_of(text: str, now: datetime) -> datetime:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    if (options.model == CHECK) != (options.file is not None):
+        raise ClientError(f"A file belongs to {CHECK}, and to it alone: fallow-console plan {CHECK} FILE")
     if options.model == WHAT_IF:
         return _what_if(options)
+    if options.model == CHECK:
+        return _check(options)
     request = wire.DeployRequest(
         options.model,
         options.stages,
@@ -113,7 +125,17 @@ def _plan(options: argparse.Namespace) -> int:
     show(options, plans, *plan_tables.plans(plans))
     if plans.missing and not plans.pipelines:
         raise ClientError(plans.missing)
+    if options.write is not None:
+        write_plan(options.write, request_with(request, plans))
     return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    request = read_plan(options.file)
+    with client_of(options) as console:
+        found = console.check_plan(request)
+    show(options, found, *plan_tables.checked(found))
+    return 1 if found.faults else 0
 
 
 def _what_if(options: argparse.Namespace) -> int:

@@ -107,6 +107,7 @@ class AdminClient:
     deliveries = _asking(calls.deliveries)
     stop_delivery = _asking(calls.stop_delivery)
     plan = _asking(calls.plan)
+    check_plan = _asking(calls.check_plan)
     what_if = _asking(calls.what_if)
     undeploy = _asking(calls.undeploy)
     status = _asking(calls.status)

@@ -61,6 +61,10 @@ class FleetFacts:
         except NotFound as error:
             raise DeployRefused(str(error)) from None
 
+    def names(self) -> dict[str, str]:
+        """Return how people call each PC of the fleet, connected or not."""
+        return {str(record.device_id): record.name for record in self._registry.devices.list("active")}
+
     def available(self, request: DeployRequest, taken: Collection[str] = ()) -> list[str]:
         """List the PCs that may be used for a request and are willing now, but those that are `taken`."""
         return [

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from console.api.admin.plan_types import Answers, PlannedPipeline, Plans, Question
+from console.planner.given import CheckedPlan
+from console.planner.types import Plan
 from console.tables import gigabytes, moment, table
 
 
@@ -37,10 +39,7 @@ def _pipeline(model: str, number: int, pipeline: PlannedPipeline) -> Iterator[Ta
             for stage in plan.stages
         ],
     )
-    yield (
-        f"Predicted: {plan.tokens_per_second:.1f} tokens/s for one answer, {plan.full_tokens_per_second:.1f} over all"
-        f" of up to {plan.streams}."
-    )
+    yield _predicted(plan)
     yield from plan.reasons
     if pipeline.standbys:
         yield table(
@@ -50,6 +49,36 @@ def _pipeline(model: str, number: int, pipeline: PlannedPipeline) -> Iterator[Ta
                 for one in pipeline.standbys
             ],
         )
+
+
+def checked(found: CheckedPlan) -> Iterator[Table | str]:
+    """Yield each pipeline of a plan made by hand, what is good to know, then what is wrong with it."""
+    for number, pipeline in enumerate(found.pipelines, 1):
+        yield f"{found.model_id}, pipeline {number}:"
+        yield table(
+            ("layers", "PC", "memory", "of", "to fetch", "new layers", "ms/step", "ms/hop"),
+            [
+                (
+                    f"{one.stage.first}-{one.stage.last - 1}",
+                    one.stage.name,
+                    gigabytes(one.stage.memory_bytes),
+                    gigabytes(one.budget_bytes),
+                    gigabytes(one.stage.fetch_bytes),
+                    one.moved_layers,
+                    f"{one.stage.ms:.2f}",
+                    f"{one.stage.hop_ms:.2f}",
+                )
+                for one in pipeline.stages
+            ],
+        )
+        if pipeline.plan is not None:
+            yield _predicted(pipeline.plan)
+        for text, names in (("Joins", pipeline.joins), ("Leaves", pipeline.leaves)):
+            if names:
+                yield f"{text}: {', '.join(names)}."
+    yield from found.notes
+    yield from (f"Wrong: {fault.text}" for fault in found.faults)
+    yield "It cannot be deployed like this." if found.faults else "It can be deployed."
 
 
 def answers(found: Answers, question: Question) -> Iterator[Table | str]:
@@ -76,3 +105,10 @@ def answers(found: Answers, question: Question) -> Iterator[Table | str]:
     )
     for one in found.answers:
         yield f"{one.model_id}: {' '.join(one.reasons)}"
+
+
+def _predicted(plan: Plan) -> str:
+    return (
+        f"Predicted: {plan.tokens_per_second:.1f} tokens/s for one answer, {plan.full_tokens_per_second:.1f} over all"
+        f" of up to {plan.streams}."
+    )

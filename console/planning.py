@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from console.api.admin import plan_types as wire
 from console.api.admin.types import DeployRequest
+from console.byhand import checked
 from console.deployments.deployments import Deployments
 from console.deployments.rollout import check_context
 from console.facts import FleetFacts
 from console.libraries import LibraryShelf, LoadedLibrary
 from console.planner.fleets import plan_fleet
+from console.planner.given import CheckedPlan
+from console.planner.reasons import names_text
 from console.planner.standbys import choose_standbys
 from console.planner.types import AgentFacts, Demand, ModelFacts, Plan
 from console.planner.whatif import Moment, what_if
@@ -42,6 +47,25 @@ class Planning:
         demand = _demand(request, library, agents, asked.pipelines, own)
         return await asyncio.to_thread(_plans, demand, asked)
 
+    async def check(self, asked: DeployRequest) -> CheckedPlan:
+        """Look at a plan made by hand with the PCs that may be used now; nothing is done. Raises DeployRefused.
+
+        What other models use is taken off. Where the memory is not enough beside the model's own running pipelines,
+        a note says that these make room first.
+        """
+        request = resolved(asked, self._facts.resolve)
+        library = self._shelf.of_model(request.model)
+        check_context(request, library.manifest)
+        live = self._deployments.live()
+        others = [one for one in live if one.plan.model_id != request.model]
+        available = self._facts.available(request)
+        agents = self._facts.collect(request, available, others, library.digest, library.manifest)
+        current = self._deployments.plans_of(request.model)
+        names = self._facts.names()
+        found = await asyncio.to_thread(checked, library, request, agents, current=current, names=names)
+        beside = {one.device_id: one for one in self._facts.collect(request, available, live, library.digest)}
+        return _with_room(found, beside)
+
     async def what_if(self, question: wire.Question) -> wire.Answers:
         """Say what the fleet could run then, PCs that are away now included. Raises DeployRefused."""
         demands = []
@@ -63,6 +87,23 @@ class Planning:
             return [self._shelf.of_model(model) for model in dict.fromkeys(models)]
         usable = [one.model_id for one in self._shelf.list() if not one.problem and one.role == "target"]
         return [self._shelf.of_model(model) for model in dict.fromkeys(usable)]
+
+
+def _with_room(found: CheckedPlan, beside: Mapping[str, AgentFacts]) -> CheckedPlan:
+    """Add where the running pipelines have to make room; `beside` describes the PCs with these on them."""
+    stages = [one.stage for pipeline in found.pipelines for one in pipeline.stages]
+    tight = [
+        stage.name
+        for stage in stages
+        if stage.device_id in beside and stage.memory_bytes > beside[stage.device_id].memory_budget_bytes
+    ]
+    if found.faults or not tight:
+        return found
+    note = (
+        f"It does not fit beside what is served now on {names_text(tight)}: that makes room first, and nobody answers"
+        " meanwhile."
+    )
+    return msgspec.structs.replace(found, notes=[*found.notes, note])
 
 
 def _demand(

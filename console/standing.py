@@ -70,7 +70,11 @@ def resolved(request: wire.DeployRequest, resolve: Callable[[Sequence[str]], lis
         pins=[msgspec.structs.replace(pin, device=resolve([pin.device])[0]) for pin in asked.pins],
         limits=[msgspec.structs.replace(limit, device=resolve([limit.device])[0]) for limit in asked.limits],
     )
-    return msgspec.structs.replace(request, devices=resolve(request.devices), rules=rules)
+    plan = [
+        [msgspec.structs.replace(stage, device=resolve([stage.device])[0]) for stage in stages]
+        for stages in request.plan
+    ]
+    return msgspec.structs.replace(request, devices=resolve(request.devices), rules=rules, plan=plan)
 
 
 def _resting(fact: Any) -> Resting | None:

@@ -27,6 +27,7 @@ from console.fleet.events import AgentAvailable, AgentJoined, AgentLeaving, Agen
 from console.fleet.hub import Hub
 from console.libraries import LibraryShelf
 from console.pipeline.types import Generator
+from console.planner.types import Plan
 from console.registry.audit import Actor
 from console.registry.registry import Registry
 from console.standing import resolved
@@ -81,6 +82,10 @@ class Deployments:
     def live(self) -> list[LivePipeline]:
         """List what is up."""
         return [entry.live for entry in self._book.all() if entry.live is not None]
+
+    def plans_of(self, model_id: str) -> list[Plan]:
+        """List the plans of a model's pipelines that are up, the first one first."""
+        return [entry.live.plan for entry in self._book.of_model(model_id) if entry.live is not None]
 
     def views(self) -> list[wire.PipelineView]:
         """Describe every deployment."""

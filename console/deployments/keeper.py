@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.stage.types import Epoch
+from console.api.admin.types import DeployRequest
+from console.byhand import as_possible
 from console.deployments.book import Book
 from console.deployments.entry import AVOID_S, Entry
 from console.deployments.live import LivePipeline, take_down, withdraw
@@ -72,18 +74,24 @@ class Keeper:
             await withdraw(self._hub, entry.plan.pipeline, entry.device_ids())
         self._book.say_what_stays(holders)
 
-    async def roll_out(self, entry: Entry, agents: Sequence[str], actor: Actor) -> None:
-        """Try once to bring a deployment up on these PCs. Raises DeployError; nothing is left of it then."""
+    async def roll_out(
+        self, entry: Entry, agents: Sequence[str], actor: Actor, request: DeployRequest | None = None
+    ) -> None:
+        """Try once to bring a deployment up on these PCs, as it was asked for or as another `request` says.
+
+        Raises DeployError; nothing is left of it then.
+        """
         library = self._library(entry)
         epoch = self._book.new_epoch(entry, actor)
         rollout = Rollout(
             self._hub,
             library,
-            entry.request,
+            request or entry.request,
             pipeline=entry.plan.pipeline,
             epoch=epoch,
             report=entry.tell,
             draft=draft_library(self._shelf, entry.request),
+            number=entry.number,
         )
         beside = self._book.live_beside(entry)
         facts = self._facts.collect(entry.request, agents, beside, library.digest, library.manifest)
@@ -267,7 +275,8 @@ class Keeper:
         if agents:
             entry.message = f"Being loaded again on {len(agents)} PCs or fewer."
             try:
-                await self.roll_out(entry, agents, CONSOLE)
+                wanted = as_possible(entry.request, entry.number, agents, entry.failures)
+                await self.roll_out(entry, agents, CONSOLE, wanted)
                 return
             except DeployError as error:
                 entry.failures += 1

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 import msgspec
 
 from console.api.admin import types as wire
+from console.byhand import checked, refuse_faults
 from console.deployments.book import Book
 from console.deployments.entry import Entry, SavedPlan, broken
 from console.deployments.keeper import Keeper
-from console.deployments.rollout import make_plan
+from console.deployments.rollout import check_context, make_plan
 from console.drafting import check_draft
 from console.errors import DeployError, DeployFailed, DeployRefused
 from console.facts import FleetFacts
 from console.libraries import LibraryShelf
+from console.planner.types import AgentFacts
 from console.registry.audit import Actor
 
 log = logging.getLogger(__name__)
@@ -90,6 +92,7 @@ class Replacing:
         last: wire.DeployEvent
         try:
             await check_draft(self._shelf, entry.request)
+            self._check_given(entry, formers)
             await self._try(entry, formers, actor)
         except DeployError as error:
             last = broken(error)
@@ -124,15 +127,25 @@ class Replacing:
         """Whether an attempt failed only for what the former deployment holds."""
         if isinstance(error, DeployFailed):
             return error.code == "memory"
-        going = [former.live for former in formers]
-        others = [live for live in self._book.live_beside(entry) if live not in going]
-        facts = self._facts.collect(entry.request, self._facts.available(entry.request), others, entry.digest)
         try:
             if entry.library is not None:
-                await make_plan(entry.library, entry.request, facts)
+                await make_plan(entry.library, entry.request, self._facts_without(entry, formers))
         except DeployRefused:
             return False
         return True
+
+    def _check_given(self, entry: Entry, formers: Sequence[Entry]) -> None:
+        """Refuse a plan made by hand as a whole, all its pipelines, before any PC hears of it. Raises DeployRefused."""
+        if entry.request.plan and entry.library is not None:
+            check_context(entry.request, entry.library.manifest)
+            facts = self._facts_without(entry, formers)
+            refuse_faults(checked(entry.library, entry.request, facts, names=self._facts.names()))
+
+    def _facts_without(self, entry: Entry, formers: Sequence[Entry]) -> list[AgentFacts]:
+        """Describe the PCs as if what the model's former pipelines hold were free."""
+        going = [former.live for former in formers]
+        others = [live for live in self._book.live_beside(entry) if live not in going]
+        return self._facts.collect(entry.request, self._facts.available(entry.request), others, entry.digest)
 
     async def _succeed(self, entry: Entry, formers: Sequence[Entry], actor: Actor) -> None:
         if formers:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from agent.stage.types import Epoch, PipelineId, StageReport
 from console.api.admin import types as wire
+from console.byhand import made_by_hand
 from console.deployments.live import LivePipeline, infos_of, withdraw
 from console.deployments.loading import Report, StageLoads, check_alike
 from console.drafting import make_drafts
@@ -32,7 +33,7 @@ class Rollout:
     """One attempt. `report` hears every event but the last one (Ready or Broken), on the event loop.
 
     `draft` is the library of the draft model that the request names. It is loaded beside the stages and nobody waits
-    for it.
+    for it. `number` is which of the model's pipelines it is, from 0.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Rollout:
         epoch: Epoch,
         report: Report,
         draft: LoadedLibrary | None = None,
+        number: int = 0,
     ) -> None:
         self._hub = hub
         self._library = library
@@ -53,6 +55,7 @@ class Rollout:
         self._epoch = epoch
         self._report = report
         self._draft = draft
+        self._number = number
         self._draft_model: DraftModel | None = None
 
     async def run(self, agents: Sequence[AgentFacts]) -> LivePipeline:
@@ -89,7 +92,7 @@ class Rollout:
         )
 
     async def _plan(self, agents: Sequence[AgentFacts]) -> Plan:
-        chosen = await make_plan(self._library, self._request, agents)
+        chosen = await make_plan(self._library, self._request, agents, number=self._number)
         self._report(planned(chosen, self._epoch))
         return chosen
 
@@ -127,11 +130,21 @@ class Rollout:
 
 
 async def make_plan(
-    library: LoadedLibrary, request: wire.DeployRequest, agents: Sequence[AgentFacts], current: Plan | None = None
+    library: LoadedLibrary,
+    request: wire.DeployRequest,
+    agents: Sequence[AgentFacts],
+    current: Plan | None = None,
+    *,
+    number: int = 0,
 ) -> Plan:
-    """Plan a model on some PCs, as near to the `current` plan as is good. Raises DeployRefused as the planner says."""
+    """Plan a model on some PCs: as the request says pipeline `number` is to be, or as near to `current` as is good.
+
+    Raises DeployRefused as the planner says.
+    """
     manifest = library.manifest
     check_context(request, manifest)
+    if request.plan:
+        return made_by_hand(library, request, agents, number)
     try:
         return await asyncio.to_thread(
             plan,

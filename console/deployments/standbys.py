@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from agent.link.messages import LayerRange
+from console.byhand import meant_for_others
 from console.deployments.book import Book
 from console.deployments.entry import AVOID_S, Entry
 from console.deployments.live import LivePipeline
@@ -184,7 +185,7 @@ class Standbys:
             failed = entry.passed_by.get(agent.device_id, now_s) > now_s
             return failed, agent.device_id not in live.warm, speed, agent.device_id
 
-        busy = {*live.device_ids, *live.held}
+        busy = {*live.device_ids, *live.held, *meant_for_others(entry.request, entry.number)}
         return sorted((agent for agent in self._agents(entry, live) if agent.device_id not in busy), key=order)
 
 

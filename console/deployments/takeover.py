@@ -13,6 +13,7 @@ import msgspec
 
 from agent.stage.types import Epoch
 from console.api.admin import types as wire
+from console.byhand import left_to_the_planner
 from console.deployments.live import Held, LivePipeline, infos_of
 from console.deployments.loading import StageLoads, check_alike
 from console.deployments.rollout import make_plan, read_mb
@@ -93,13 +94,14 @@ class Takeover:
         if stages is not None:
             return msgspec.structs.replace(live.plan, stages=stages)
         wanted = [agent for agent in agents if agent.device_id not in avoid] or agents
+        request = left_to_the_planner(self._request)
         try:
-            return await make_plan(self._library, self._request, wanted, live.plan)
+            return await make_plan(self._library, request, wanted, live.plan)
         except DeployRefused:
-            if self._request.stages is None:
+            if request.stages is None:
                 raise
             # An answer on fewer PCs than were asked for is better than none.
-            fewer = msgspec.structs.replace(self._request, stages=None)
+            fewer = msgspec.structs.replace(request, stages=None)
             return await make_plan(self._library, fewer, wanted, live.plan)
 
     def _has_units(self, device_id: str, first: int, last: int) -> bool:

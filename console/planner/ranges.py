@@ -56,7 +56,7 @@ def plan(
         kept = kept or _repaired(costs, chosen, current, usable, stages=stages, rules=rules)
     final = chosen if kept is None else kept.draft
     reasons = reasons_for(costs, usable, final, tried, rules, forced=stages is not None)
-    return _plan(costs, final, [kept.reason, *reasons] if kept else reasons, context_tokens, current)
+    return written_down(costs, final, [kept.reason, *reasons] if kept else reasons, context_tokens, current)
 
 
 def _repaired(
@@ -117,9 +117,10 @@ def _drafts(
     return []
 
 
-def _plan(costs: Costs, draft: Draft, reasons: list[str], context_tokens: int, current: Plan | None) -> Plan:
+def written_down(costs: Costs, draft: Draft, reasons: list[str], context_tokens: int, current: Plan | None) -> Plan:
+    """Return a draft as the plan that it is."""
     now = ranges_of(current)
-    planned = [_stage(costs, *place) for place in draft.ranges]
+    planned = [planned_stage(costs, *place) for place in draft.ranges]
     return Plan(
         model_id=costs.model.model_id,
         context_tokens=context_tokens,
@@ -130,11 +131,12 @@ def _plan(costs: Costs, draft: Draft, reasons: list[str], context_tokens: int, c
         reasons=reasons,
         stay=draft.stay,
         fetch_bytes=sum(stage.fetch_bytes for stage in planned),
-        moved_layers=sum(_moved(stage, now) for stage in planned) if current else 0,
+        moved_layers=sum(moved_layers(stage, now) for stage in planned) if current else 0,
     )
 
 
-def _stage(costs: Costs, agent: AgentFacts, first: int, last: int) -> PlannedStage:
+def planned_stage(costs: Costs, agent: AgentFacts, first: int, last: int) -> PlannedStage:
+    """Return a range on a PC with all that it costs there."""
     return PlannedStage(
         device_id=agent.device_id,
         name=agent.name,
@@ -149,7 +151,8 @@ def _stage(costs: Costs, agent: AgentFacts, first: int, last: int) -> PlannedSta
     )
 
 
-def _moved(stage: PlannedStage, now: dict[str, tuple[int, int]]) -> int:
+def moved_layers(stage: PlannedStage, now: dict[str, tuple[int, int]]) -> int:
+    """Return how many layers of a stage its PC does not run now."""
     first, last = now.get(stage.device_id, (0, 0))
     return stage.last - stage.first - max(0, min(last, stage.last) - max(first, stage.first))
 

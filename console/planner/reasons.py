@@ -23,12 +23,11 @@ def reasons_for(
     reasons = [_count_reason(chosen, tried, rules, forced=forced)]
     reasons += _speed_reasons(costs, chosen, rules)
     reasons += _rule_reasons(chosen, rules)
-    if chosen.stay < 1:
-        reasons.append(f"The chance that all of these PCs stay is {100 * chosen.stay:.0f}%.")
+    reasons += stay_reasons(chosen)
     used = set(chosen.device_ids)
     tight = [agent.name for agent in agents if agent.device_id not in used and not costs.room(agent)]
     if tight:
-        reasons.append(f"Too little memory for any stage: {_names(tight)}.")
+        reasons.append(f"Too little memory for any stage: {names_text(tight)}.")
     return reasons
 
 
@@ -51,24 +50,37 @@ def _count_reason(chosen: Draft, tried: Sequence[Draft], rules: Rules, *, forced
     return f"{fewest} {_stages(fewest)} would be enough, but {count} answer {gain:.2f} times as fast."
 
 
+def slowest_reasons(costs: Costs, draft: Draft) -> list[str]:
+    """Say which stage holds the others up."""
+    if len(draft.ranges) < 2:
+        return []
+    slowest, first, last = max(draft.ranges, key=lambda part: costs.ms(*part))
+    ms = costs.ms(slowest, first, last)
+    return [f"The slowest stage is {slowest.name} with layers {first} to {last - 1}: {ms:.1f} ms a step."]
+
+
+def assumed_reasons(costs: Costs, draft: Draft) -> list[str]:
+    """Say whose speed is not known."""
+    assumed = [agent.name for agent, _, _ in draft.ranges if agent.ms_per_mb is None and agent.speed is None]
+    if not assumed:
+        return []
+    return [f"Not measured yet, so taken as {costs.assumed_ms_per_mb:.3f} ms per MB: {names_text(assumed)}."]
+
+
+def stay_reasons(draft: Draft) -> list[str]:
+    """Say how likely the plan lasts, where that is not sure."""
+    return [f"The chance that all of these PCs stay is {100 * draft.stay:.0f}%."] if draft.stay < 1 else []
+
+
 def _speed_reasons(costs: Costs, chosen: Draft, rules: Rules) -> list[str]:
-    reasons = []
-    if len(chosen.ranges) > 1:
-        slowest, first, last = max(chosen.ranges, key=lambda part: costs.ms(*part))
-        reasons.append(
-            f"The slowest stage is {slowest.name} with layers {first} to {last - 1}:"
-            f" {costs.ms(slowest, first, last):.1f} ms a step."
-        )
+    reasons = slowest_reasons(costs, chosen)
     target = rules.target_tokens_per_second
     if target is not None and not chosen.meets(target):
         reasons.append(
             f"The wanted {target:.1f} tokens a second are not reached: {chosen.full_tokens_per_second:.1f} are the most"
             " that was found."
         )
-    assumed = [agent.name for agent, _, _ in chosen.ranges if agent.ms_per_mb is None and agent.speed is None]
-    if assumed:
-        reasons.append(f"Not measured yet, so taken as {costs.assumed_ms_per_mb:.3f} ms per MB: {_names(assumed)}.")
-    return reasons
+    return reasons + assumed_reasons(costs, chosen)
 
 
 def _rule_reasons(chosen: Draft, rules: Rules) -> list[str]:
@@ -76,15 +88,15 @@ def _rule_reasons(chosen: Draft, rules: Rules) -> list[str]:
     reasons = []
     pinned = [names[pin.device_id] for pin in rules.pins if pin.device_id in names]
     if pinned:
-        reasons.append(f"Pinned by the administrator: {_names(pinned)}.")
+        reasons.append(f"Pinned by the administrator: {names_text(pinned)}.")
     if rules.excluded:
         reasons.append(f"Left out by the administrator: {len(rules.excluded)} {_pcs(len(rules.excluded))}.")
     limited = [names[device_id] for device_id in rules.limits if device_id in names]
     if limited:
-        reasons.append(f"Held to a limit by the administrator: {_names(sorted(limited))}.")
+        reasons.append(f"Held to a limit by the administrator: {names_text(sorted(limited))}.")
     unlikely = [agent.name for agent, _, _ in chosen.ranges if agent.stay < rules.least_stay]
     if unlikely:
-        reasons.append(f"Needed although they are not likely to stay: {_names(unlikely)}.")
+        reasons.append(f"Needed although they are not likely to stay: {names_text(unlikely)}.")
     place = place_name(place_of(chosen.ranges[0][0], rules.crossing))
     if place:
         reasons.append(f"All of it is at {place}; that is not left unless it is allowed.")
@@ -183,6 +195,7 @@ def _pcs(count: int) -> str:
     return "PC" if count == 1 else "PCs"
 
 
-def _names(names: Sequence[str]) -> str:
+def names_text(names: Sequence[str]) -> str:
+    """Return names as a sentence takes them."""
     shown = ", ".join(names[:NAMED])
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"

@@ -45,6 +45,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", "/admin/v1/policy"): "view",
     ("POST", "/admin/v1/policy"): "admin",
     ("POST", "/admin/v1/plans"): "view",
+    ("POST", "/admin/v1/plans/check"): "view",
     ("POST", "/admin/v1/plans/what-if"): "view",
     ("POST", "/admin/v1/agents/{device_id}/suspend"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/resume"): "operate",

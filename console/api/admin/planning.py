@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from console.api.admin import plan_types as wire
 from console.api.admin.guard import AdminRoute, guarded
+from console.api.admin.types import DeployRequest
 from console.api.auth import Gate
 from console.api.http import convert, json_response, parse_object, read_body
 from console.planning import Planning
@@ -25,6 +26,7 @@ class PlanningRoutes:
         """List the routes, each behind the gate of its scope."""
         table: list[AdminRoute] = [
             ("POST", "/plans", "view", self.plan),
+            ("POST", "/plans/check", "view", self.check),
             ("POST", "/plans/what-if", "view", self.what_if),
         ]
         return guarded(self._gate, table)
@@ -32,6 +34,10 @@ class PlanningRoutes:
     async def plan(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.PlanRequest)
         return json_response(await self._planning.plan(asked))
+
+    async def check(self, request: Request, actor: Actor) -> Response:
+        asked = convert(parse_object(await read_body(request)), DeployRequest)
+        return json_response(await self._planning.check(asked))
 
     async def what_if(self, request: Request, actor: Actor) -> Response:
         question = convert(parse_object(await read_body(request)), wire.Question)

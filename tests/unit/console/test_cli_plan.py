@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from console.api.admin import types as wire
-from console.cli import build_parser
+from console.api.admin.plan_types import PlannedPipeline, Plans
+from console.cli import build_parser, main
 from console.cli_plan import moment_of, rules_from
 from console.errors import ClientError
+from console.plan_files import MOST_BYTES, read_plan, request_with, write_plan
+from console.planner.types import Plan, PlannedStage
 
 MONDAY_NOON = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 
@@ -68,3 +72,46 @@ def test_deploying_takes_the_same_rules_and_none_by_default() -> None:
 def test_a_rule_that_cannot_be_read_says_how_to_write_it(arguments: tuple[str, str]) -> None:
     with pytest.raises(ClientError, match="Write '"):
         rules_from(parsed(*arguments))
+
+
+def test_a_plan_is_written_to_a_file_and_read_back(tmp_path: Path) -> None:
+    stages = [
+        PlannedStage("id-a", "a", "CPU", "auto", 0, 3, 1.0, 1),
+        PlannedStage("id-b", "b", "CPU", "auto", 3, 4, 1.0, 1),
+    ]
+    plans = Plans("small", [PlannedPipeline(Plan("small", 256, 2, stages, 10.0, 20.0, []), [])], [])
+    asked = request_with(wire.DeployRequest("small", stages=2, context=256, streams=2), plans)
+    assert asked.plan == [[wire.GivenStage("id-a", 0, 3), wire.GivenStage("id-b", 3, 4)]]
+    write_plan(tmp_path / "plan.json", asked)
+    assert read_plan(tmp_path / "plan.json") == asked
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{", "is no plan"),
+        (b"\xff", "is no plan"),
+        (b'{"model": "small"}', "says no plan"),
+        (b'{"model": "small", "plan": [[{"device": "a", "first": 0}]]}', "is no plan: Object missing"),
+        (b'{"model": "small", "stages": 2, "plan": [[{"device": "a", "first": 0, "last": 4}]]}', "says itself"),
+        (b" " * (MOST_BYTES + 1), "larger than any plan"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_plan_says_why(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "plan.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ClientError, match=said):
+        read_plan(path)
+
+
+def test_a_file_goes_with_check_alone_and_a_model_or_a_plan_with_deploy(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ["plan", "check"],
+        ["plan", "small", "plan.json"],
+        ["deploy"],
+        ["deploy", "small", "--plan", "f"],
+    ):
+        assert main(arguments) == 1
+        assert "FILE" in capsys.readouterr().err

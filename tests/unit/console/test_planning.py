@@ -18,7 +18,9 @@ from console.errors import DeployRefused
 from console.facts import FleetFacts
 from console.fleet.policies import RESTING_FACT
 from console.libraries import LibraryShelf
+from console.plan_files import request_with
 from console.plan_tables import answers as answer_tables
+from console.plan_tables import checked as checked_tables
 from console.plan_tables import plans as plan_tables
 from console.planning import Planning
 from console.registry.devices import DeviceRequest
@@ -27,6 +29,7 @@ from console.registry.sightings import Sighting
 from tests.support.deployments import all_events, deploying, request
 from tests.support.fleet import Fleet
 from tests.support.played import playing
+from tests.support.served import playing_all, resolve_all
 
 MONDAY_S = 86_400.0 * 4
 
@@ -104,6 +107,48 @@ async def test_a_model_that_nobody_has_or_too_much_context_is_refused(
             await planner.plan(PlanRequest(request(context=1024)))
         with pytest.raises(DeployRefused, match="nobody"):
             await planner.plan(PlanRequest(request(rules=wire.PlanRules(exclude=["nobody"]))))
+
+
+async def test_a_plan_made_by_hand_is_checked_against_what_runs_and_nothing_is_loaded(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_all(monkeypatch)
+    async with playing_all(fleet, "a", "b") as pcs, planning(fleet, registry) as (planner, deployments):
+        a, b = (pcs[name].agent.device_id for name in "ab")
+        planned = await planner.plan(PlanRequest(request()))
+        asked = request_with(request(), planned)
+        found = await planner.check(asked)
+        assert not found.faults
+        made = found.pipelines[0].plan
+        assert made is not None
+        assert made.tokens_per_second == pytest.approx(planned.pipelines[0].plan.tokens_per_second)
+        await all_events(deployments, request(stages=None, plan=[[wire.GivenStage(a, 0, 4)]]))
+        loads = len(pcs["a"].loads) + len(pcs["b"].loads)
+        moved = await planner.check(request(stages=None, plan=[[wire.GivenStage(b, 0, 4)]]))
+        assert (moved.pipelines[0].joins, moved.pipelines[0].leaves) == (["b"], ["a"])
+        assert moved.pipelines[0].stages[0].moved_layers == 4
+        tight = await planner.check(request(stages=None, context=500, streams=256, plan=[[wire.GivenStage(a, 0, 3)]]))
+        assert [fault.kind for fault in tight.faults] == ["cover"]
+        assert len(pcs["a"].loads) + len(pcs["b"].loads) == loads
+    shown = [item for item in checked_tables(tight) if isinstance(item, str)]
+    assert "Wrong: Layer 3 is on no PC: give it to one." in shown
+    assert shown[-1] == "It cannot be deployed like this."
+    assert "Leaves: a." in list(checked_tables(moved))
+
+
+async def test_a_plan_that_needs_what_runs_to_make_room_says_so(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_all(monkeypatch)
+    small = {"devices": [Device("CPU", "A processor", 200 << 20, ["paged"])]}
+    async with playing(fleet, "a", hello=small) as pc, planning(fleet, registry) as (planner, deployments):
+        asked = request(stages=None, plan=[[wire.GivenStage(pc.agent.device_id, 0, 4)]])
+        before = await planner.check(asked)
+        await all_events(deployments, asked)
+        found = await planner.check(asked)
+    assert not found.faults
+    assert "makes room first" in found.notes[-1]
+    assert not any("makes room" in note for note in before.notes)
 
 
 async def test_what_if_counts_pcs_that_are_away_now_by_their_habits(

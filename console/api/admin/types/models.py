@@ -77,6 +77,21 @@ class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least_stay_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 50
 
 
+class GivenStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A stage of a plan that somebody made by hand: layers `first <= i < last` on a PC."""
+
+    device: Name
+    first: Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+    last: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+GivenPlan = Annotated[
+    list[Annotated[list[GivenStage], msgspec.Meta(max_length=256)]],
+    msgspec.Meta(max_length=64),
+]
+"""The stages of each pipeline, in their order."""
+
+
 class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ask for a model to be served. `stages` None: the planner chooses; `devices` empty: any PC may be used.
 
@@ -103,6 +118,12 @@ class DeployRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: PlanRules = PlanRules()
     replicas: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """How many pipelines serve it side by side, each on PCs of its own; every answer goes to one of them."""
+    plan: GivenPlan = []
+    """Who is to run what, for each of the `replicas`; empty: the planner chooses. When PCs leave it does anyhow."""
+
+    def __post_init__(self) -> None:
+        if self.plan and (self.stages is not None or self.replicas != len(self.plan)):
+            raise ValueError("A plan made by hand says itself how many stages and replicas there are")
 
 
 class DeliveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
