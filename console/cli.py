@@ -1,4 +1,4 @@
-"""`fallow-console`: run the service, or ask the running one to do something.
+"""`fallow-console`: run the service, ask the running one to do something, or, without a subcommand, open the window.
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no service answers, 130 interrupted.
 """
@@ -26,6 +26,7 @@ from console.cli_members import add_members
 from console.cli_plan import add_plan, add_rules, rules_from
 from console.cli_policy import add_policy
 from console.cli_tools import Commands, client_of, command, show
+from console.data import default_data_folder
 from console.errors import ClientError, ConsoleError
 from console.fleet.delivery import DeliveryEnded, DeliveryEvent
 from console.plan_files import read_plan
@@ -34,6 +35,7 @@ DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
 SHORTEST_HEARTBEAT_S, LONGEST_HEARTBEAT_S = 0.5, 60.0
 _PASSWORD = re.compile(r"://[^/@:]*:[^/@]+@")
+WINDOW_PACKAGES = ("PySide6", "pyqtgraph", "segno")
 REFUSED, INTERRUPTED = 1, 130
 
 
@@ -57,7 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all subcommands."""
     parser = argparse.ArgumentParser(prog="fallow-console", description="The admin's side of Fallow.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--data", type=Path, default=default_data_folder(), metavar="DIR", help="the data folder")
+    parser.add_argument(
+        "--colours", choices=("system", "light", "dark", "contrast"), default="system", help="of the window"
+    )
+    parser.set_defaults(handler=_window)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", help="without one the window opens")
     _add_serve(commands)
     add_members(commands)
     _add_models(commands)
@@ -67,6 +74,17 @@ def build_parser() -> argparse.ArgumentParser:
     add_devices(commands)
     command(commands, "doctor", "find out what is wrong, and what to do", _doctor)
     return parser
+
+
+def _window(options: argparse.Namespace) -> int:
+    try:
+        from console.gui.app import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in WINDOW_PACKAGES:
+            raise
+        message = "The window needs the extra `gui`; install it with: pip install 'fallow[gui]', or see --help."
+        raise ClientError(message) from None
+    return run(options.data, options.colours)
 
 
 def _add_serve(commands: Commands) -> None:

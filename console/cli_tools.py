@@ -15,7 +15,7 @@ from rich.table import Table
 from console import tables
 from console.api.admin import types as wire
 from console.client import AdminClient
-from console.data import default_data_folder, write_whole
+from console.data import write_whole
 from console.errors import ClientError
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
@@ -26,7 +26,8 @@ MAX_PASSWORD_BYTES = 1024
 def command(commands: Commands, name: str, summary: str, handler: Handler) -> argparse.ArgumentParser:
     """Add a subcommand that works on a data folder."""
     parser = commands.add_parser(name, help=summary, description=summary)
-    parser.add_argument("--data", type=Path, default=default_data_folder(), metavar="DIR", help="the data folder")
+    # Without a default: it would win over a --data before the subcommand, which has the default.
+    parser.add_argument("--data", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="the data folder")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(handler=handler)
     return parser

@@ -38,9 +38,15 @@ class Bridge(LoopThread):
     def __init__(self, access: Access, parent: QObject | None = None) -> None:
         super().__init__("the console's connection", parent)
         self.access = access
-        # The two below belong to the loop thread.
+        # The three below belong to the loop thread.
         self._http: httpx2.AsyncClient | None = None
+        self._former: list[httpx2.AsyncClient] = []
         self._answers: bool | None = None
+
+    def use(self, access: Access) -> None:
+        """Ask there, and as this one, from now on; what is under way goes on with the former."""
+        self.access = access
+        self.to_loop(self._renew)
 
     def ask(
         self,
@@ -82,8 +88,16 @@ class Bridge(LoopThread):
 
     async def close(self) -> None:
         """Close the connections."""
+        for http in (*self._former, self._http):
+            if http is not None:
+                await http.aclose()
+
+    def _renew(self) -> None:
         if self._http is not None:
-            await self._http.aclose()
+            # Not closed before the end: questions may be under way with it.
+            self._former.append(self._http)
+            self._http = None
+        self._answers = None
 
     def _client(self) -> httpx2.AsyncClient:
         if self._http is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QHideEvent, QShowEvent
@@ -11,6 +12,8 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from console.api.admin import types as wire
 from console.gui.bridge import Bridge
 from console.gui.feed import Feed
+from console.gui.places import default_settings_folder
+from console.registry.records import Scope
 
 
 @dataclass(slots=True)
@@ -22,6 +25,12 @@ class Desk:
     agents: Feed
     libraries: Feed
     me: wire.Me
+    settings_folder: Path = field(default_factory=default_settings_folder)
+    """Where pages keep what is no secret and should be there the next time."""
+
+    def may(self, scope: Scope) -> bool:
+        """Whether who is logged in may do what `scope` stands for."""
+        return scope in self.me.scopes or "admin" in self.me.scopes
 
 
 class Page(QWidget):
@@ -33,11 +42,16 @@ class Page(QWidget):
     name = ""
     heading = ""
     icon = ""
+    scope: Scope = "view"
+    """What somebody needs to be shown the page at all."""
 
     said = Signal(str, bool)
     """What came of an order, for the line at the bottom; whether it failed."""
     wants = Signal(str, str)
     """Bring another page into sight: its name, and what to select there (an id, or empty)."""
+
+    badge = Signal(str)
+    """What the list of pages shows behind the heading, like a number of what waits; empty for nothing."""
 
     def __init__(self, desk: Desk, *feeds: Feed) -> None:
         super().__init__()
@@ -52,6 +66,14 @@ class Page(QWidget):
 
     def select(self, what: str) -> None:
         """Bring one thing of the page into sight: what `wants` named."""
+
+    def refresh(self) -> None:
+        """Ask at once for everything the page shows."""
+        for feed in self.feeds:
+            feed.now()
+
+    def search(self) -> None:
+        """Go to the field of the search, if the page has one."""
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         """Begin to watch."""

@@ -1,0 +1,34 @@
+"""`fallow-console` without a subcommand: the process of the window."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Literal
+
+from PySide6.QtCore import QSettings
+from PySide6.QtWidgets import QApplication
+
+from agent.look import palettes
+from agent.look.icons import app_icon
+from console.gui.pages import PAGES
+from console.gui.program import ConsoleProgram
+
+
+def run(folder: Path, colours: palettes.Scheme | Literal["system"] = "system") -> int:
+    """Show the window until it is closed; `folder` is the data folder of the service on this PC."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    app = QApplication(sys.argv[:1])
+    app.setApplicationName("fallow-console")
+    app.setApplicationDisplayName("Fallow console")
+    app.setDesktopFileName("fallow-console")
+    app.setWindowIcon(app_icon())
+    palettes.choose(app, colours)
+    program = ConsoleProgram(folder, QSettings("fallow", "console"), PAGES)
+    app.aboutToQuit.connect(program.stop)
+    program.start()
+    return app.exec()

@@ -1,0 +1,1 @@
+"""The first page: the fleet at a glance."""

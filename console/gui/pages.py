@@ -1,0 +1,9 @@
+"""The pages of the window, in the order of the list: whoever makes one adds it here."""
+
+from __future__ import annotations
+
+from console.gui.overview.page import OverviewPage
+from console.gui.page import Page
+
+PAGES: tuple[type[Page], ...] = (OverviewPage,)
+"""Each is made with the desk alone, and only for somebody who has its `scope`."""

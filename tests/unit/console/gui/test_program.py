@@ -1,0 +1,290 @@
+"""console.gui.program: connecting, losing and finding the service, and signing in again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from PySide6.QtCore import QSettings, Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from console.access import Access
+from console.data import ServiceFile, service_file_path
+from console.gui.kept import KeptTokens
+from console.gui.page import Desk, Page
+from console.gui.places import Place, PlaceFile
+from console.gui.program import ConsoleProgram
+from console.gui.programs import Programs
+from console.registry.audit import CONSOLE
+from console.registry.records import Role
+from console.service import ConsoleService
+from tests.support.console_thread import ConsoleThread, console_thread
+from tests.support.patience import PATIENCE_S
+
+PASSWORD = "a long enough password"
+
+
+class PlainPage(Page):
+    """A page with a field somebody types in."""
+
+    name = "plain"
+    heading = "Plain"
+    icon = "overview"
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk, desk.status)
+        self.found = 0
+
+    def search(self) -> None:
+        self.found += 1
+
+
+class OwnersPage(Page):
+    name = "owners"
+    heading = "For owners"
+    icon = "people"
+    scope = "admin"
+
+    def select(self, what: str) -> None:
+        self.selected = what
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]:
+    with console_thread(tmp_path_factory.mktemp("console")) as running:
+        roles: dict[str, Role] = {"olga": "owner", "otto": "operator", "uma": "user"}
+        for name, role in roles.items():
+            running.service._registry.users.create(name, role, PASSWORD)
+        yield running
+
+
+@contextlib.contextmanager
+def program_on(folder: Path, settings_folder: Path, *, programs: Programs | None = None) -> Iterator[ConsoleProgram]:
+    settings = QSettings(str(settings_folder / "geometry.ini"), QSettings.Format.IniFormat)
+    program = ConsoleProgram(
+        folder,
+        settings,
+        [PlainPage, OwnersPage],
+        settings_folder=settings_folder,
+        kept=KeptTokens(lambda: None),
+        programs=programs,
+    )
+    program.start()
+    try:
+        yield program
+    finally:
+        program.stop()
+        program.window.deleteLater()
+        program.deleteLater()
+
+
+def sign_in(program: ConsoleProgram, access: Access, name: str, secret: str, *, key: bool = False) -> None:
+    dialog = program.dialog
+    assert dialog is not None
+    dialog.there.setChecked(True)
+    dialog.address.setText(access.url)
+    dialog.authority.setText(str(access.authority or ""))
+    dialog.sign_in.setCurrentIndex(dialog.sign_in.findData("key" if key else "password"))
+    dialog.user.setText(name)
+    dialog.secret.setText(secret)
+    dialog.connect_button.click()
+
+
+def test_the_service_on_this_pc_is_connected_with_at_once(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
+    with program_on(console.folder, tmp_path) as program:
+        qtbot.waitUntil(lambda: list(program.window.pages) == ["plain", "owners"])
+        qtbot.waitUntil(lambda: "version" in program.window.service.text())
+        assert "administrator of this PC" in program.window.service.text()
+        assert program.dialog is None
+        program.window.go("owners", "something")
+        page = program.window.current
+        assert isinstance(page, OwnersPage)
+        assert page.selected == "something"
+
+
+def test_without_a_service_the_dialog_says_so_and_offers_to_start_one(tmp_path: Path, qtbot: QtBot) -> None:
+    with program_on(tmp_path / "nobody", tmp_path) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        dialog = program.dialog
+        assert dialog is not None
+        assert "No console runs on" in dialog.said.text()
+        dialog.connect_button.click()
+        assert dialog.start.isVisible()
+        assert "fallow-console serve" in dialog.said.text()
+
+
+def test_a_service_that_cannot_start_says_why(tmp_path: Path, qtbot: QtBot) -> None:
+    said = "fallow-console: The agents' port 0.0.0.0:8461 cannot be opened; choose another."
+    programs = Programs(tmp_path / "nobody", [sys.executable, "-c", f"print({said!r})"])
+    with program_on(tmp_path / "nobody", tmp_path, programs=programs) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        dialog = program.dialog
+        assert dialog is not None
+        dialog.connect_button.click()
+        dialog.start.click()
+        assert not dialog.connect_button.isEnabled()
+        qtbot.waitUntil(dialog.connect_button.isEnabled)
+        assert "The service did not start: The agents' port" in dialog.said.text()
+
+
+STARTED = "import sys; from console.cli import main; main([*sys.argv[1:], '--agents-port', '0', '--api-port', '0'])"
+
+
+@pytest.mark.slow
+def test_a_service_is_started_from_the_window_and_outlives_it(tmp_path: Path, qtbot: QtBot) -> None:
+    folder = tmp_path / "new"
+    programs = Programs(folder, [sys.executable, "-c", STARTED])
+    with program_on(folder, tmp_path, programs=programs) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        dialog = program.dialog
+        assert dialog is not None
+        dialog.connect_button.click()
+        dialog.start.click()
+        qtbot.waitUntil(lambda: "version" in program.window.service.text())
+    service = psutil.Process(msgspec.json.decode(service_file_path(folder).read_bytes(), type=ServiceFile).process_id)
+    assert service.is_running()
+    service.terminate()
+    service.wait(PATIENCE_S)
+
+
+def test_somebody_signs_in_with_a_password_and_what_is_typed_wrong_is_said(
+    console: ConsoleThread, tmp_path: Path, qtbot: QtBot
+) -> None:
+    with program_on(tmp_path / "nobody", tmp_path) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        dialog = program.dialog
+        assert dialog is not None
+        access = console.access()
+        for name, secret, said in (
+            ("", "", "Type name and password"),
+            ("olga", "wrong", "do not fit together"),
+            ("uma", PASSWORD, "may chat, but not look at the fleet"),
+        ):
+            sign_in(program, access, name, secret)
+            qtbot.waitUntil(lambda said=said: said in dialog.said.text())  # type: ignore[misc]
+        sign_in(program, access, "otto", PASSWORD)
+        qtbot.waitUntil(lambda: list(program.window.pages) == ["plain"])
+        qtbot.waitUntil(lambda: "otto" in program.window.service.text())
+        assert program.dialog is None
+        place = Place(access.url, str(access.authority or ""), "otto")
+        qtbot.waitUntil(lambda: PlaceFile(tmp_path).read() == place)
+        assert PASSWORD not in (tmp_path / "place.json").read_text("utf-8")
+        program.window.go("owners")
+        assert "may not see" in program.window.said.text()
+
+
+def test_an_api_key_signs_in_and_stays_only_where_there_is_a_keyring(
+    console: ConsoleThread, tmp_path: Path, qtbot: QtBot
+) -> None:
+    with program_on(tmp_path / "nobody", tmp_path) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        assert program.dialog is not None
+        program.dialog.stay.setChecked(True)
+        sign_in(program, console.access(), "", console.access().token, key=True)
+        qtbot.waitUntil(lambda: "no keyring" in program.window.said.text())
+
+
+def session_of(console: ConsoleThread, name: str) -> str:
+    """Log somebody in without the route, which counts attempts."""
+
+    async def open_session(service: ConsoleService) -> str:
+        opened = await asyncio.to_thread(service._registry.sessions.open, name, PASSWORD)
+        assert opened is not None
+        return opened[1]
+
+    return console.call(open_session)
+
+
+def test_an_expired_login_asks_again_over_the_kept_window(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
+    with program_on(tmp_path / "nobody", tmp_path) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        sign_in(program, console.access(), "", session_of(console, "olga"), key=True)
+        qtbot.waitUntil(lambda: "plain" in program.window.pages)
+        page = program.window.current
+        token = program.desk.bridge.access.token if program.desk else ""
+        end_session(console, token)
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        assert program.dialog is not None
+        assert "What the window shows stays" in program.dialog.said.text()
+        assert program.window.current is page
+        sign_in(program, console.access(), "", session_of(console, "olga"), key=True)
+        qtbot.waitUntil(lambda: program.dialog is None)
+        heard: list[object] = []
+        assert program.desk is not None
+        program.desk.status.came.connect(heard.append)
+        qtbot.waitUntil(lambda: bool(heard))
+        assert program.window.current is page
+
+
+def end_session(console: ConsoleThread, token: str) -> None:
+    """End somebody's session from elsewhere."""
+
+    async def end(service: ConsoleService) -> None:
+        principal = service._registry.authenticate(token)
+        assert principal is not None
+        service._registry.sessions.close(principal.session_id, CONSOLE)
+
+    console.call(end)
+
+
+def test_logging_out_shows_nothing_any_more(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
+    with program_on(tmp_path / "nobody", tmp_path) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        sign_in(program, console.access(), "", session_of(console, "olga"), key=True)
+        qtbot.waitUntil(lambda: "plain" in program.window.pages)
+        program.log_out()
+        qtbot.waitUntil(lambda: not program.window.pages)
+        assert program.desk is None
+
+
+def test_a_lost_service_is_told_with_the_age_of_what_is_shown_and_comes_back_by_itself(
+    tmp_path: Path, qtbot: QtBot
+) -> None:
+    folder = tmp_path / "console"
+    with contextlib.ExitStack() as last:
+        with console_thread(folder):
+            program = last.enter_context(program_on(folder, tmp_path))
+            qtbot.waitUntil(lambda: "version" in program.window.service.text())
+            page = program.window.current
+        banner = program.window.banner
+        qtbot.waitUntil(banner.isVisible)
+        qtbot.waitUntil(lambda: "What you see is" in banner.text.text())
+        quiet = page.palette().windowText().color() if page else None
+        with console_thread(folder):
+            qtbot.waitUntil(banner.isHidden)
+            assert program.window.current is page
+            assert page is not None
+            assert page.palette().windowText().color() != quiet
+            program.stop()
+
+
+def test_keys_reach_every_page_and_the_search(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
+    with program_on(console.folder, tmp_path) as program:
+        window = program.window
+        qtbot.waitUntil(lambda: list(window.pages) == ["plain", "owners"])
+        window.activateWindow()
+        qtbot.waitUntil(window.isActiveWindow)
+        QTest.keyClick(window, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
+        assert window.current is window.pages["owners"]
+        QTest.keyClick(window, Qt.Key.Key_1, Qt.KeyboardModifier.ControlModifier)
+        QTest.keyClick(window, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+        plain = window.current
+        assert isinstance(plain, PlainPage)
+        assert plain.found == 1
+        assert len({action.shortcut().toString() for action in window.actions()}) == len(window.actions())
+
+
+def test_a_badge_is_shown_behind_the_name_of_its_page(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
+    with program_on(console.folder, tmp_path) as program:
+        qtbot.waitUntil(lambda: "owners" in program.window.pages)
+        program.window.pages["owners"].badge.emit("3")
+        assert program.window.list.item(1).text() == "For owners (3)"
+        program.window.pages["owners"].badge.emit("")
+        assert program.window.list.item(1).text() == "For owners"
