@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,44 +46,40 @@ async def test_it_is_deployed_exactly_as_it_is_and_answers(fleet: Fleet, registr
         assert [[stage.name for stage in plan.stages] for plan in plans] == [["c", "a"], ["b"]]
 
 
+def excluded(device: str) -> dict[str, Any]:
+    return {"rules": wire.PlanRules(exclude=[device])}
+
+
+def limited(device: str) -> dict[str, Any]:
+    return {"rules": wire.PlanRules(limits=[wire.LimitedPc(device, memory_mb=100)])}
+
+
+def not_among_those_asked_for(device: str) -> dict[str, Any]:
+    return {"devices": ["another"]}
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"rules": {"limits": [{"device": "a", "memory_mb": 100}]}}, "a needs"),
-        ({"rules": {"exclude": ["a"]}}, "a is left out"),
-        ({"devices": ["b"]}, "cannot be used now"),
+        (excluded, "a is left out"),
+        (limited, "a needs"),
+        (not_among_those_asked_for, "cannot be used now"),
     ],
 )
 async def test_one_that_breaks_a_rule_reaches_no_pc_and_leaves_what_is_served(
-    fleet: Fleet, registry: Registry, library: Path, fields: dict[str, Any], said: str
+    fleet: Fleet, registry: Registry, library: Path, fields: Callable[[str], dict[str, Any]], said: str
 ) -> None:
     async with playing_all(fleet, "a", "b", "c") as pcs, deploying(fleet, registry) as deployments:
         await all_events(deployments, by_hand([(pcs["b"], 0, 4)]))
         loads = [list(pc.loads) for pc in pcs.values()]
-        ids = {name: str(pc.agent.device_id) for name, pc in pcs.items()}
-        broken = await all_events(deployments, by_hand([(pcs["a"], 0, 3), (pcs["b"], 3, 4)], **_named(fields, ids)))
+        asked = by_hand([(pcs["a"], 0, 3), (pcs["b"], 3, 4)], **fields(pcs["a"].agent.device_id))
+        broken = await all_events(deployments, asked)
         assert isinstance(broken[-1], wire.Broken)
         assert broken[-1].code == "refused"
         assert said in broken[-1].message
         assert [list(pc.loads) for pc in pcs.values()] == loads
         assert served(deployments) == [[("b", 0, 4)]]
         assert text_of(await ask(deployments)) == "Paris."
-
-
-def _named(fields: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
-    """Name PCs by their ids wherever the fields have their names."""
-    rules = {
-        key: [
-            ids[one] if isinstance(one, str) else {**one, "device": ids[one["device"]]} for one in fields["rules"][key]
-        ]
-        for key in fields.get("rules", {})
-    }
-    made = wire.PlanRules(
-        exclude=rules.get("exclude", []),
-        pins=[wire.PinnedPc(**one) for one in rules.get("pins", [])],
-        limits=[wire.LimitedPc(**one) for one in rules.get("limits", [])],
-    )
-    return {"rules": made, "devices": [ids[name] for name in fields.get("devices", [])]}
 
 
 async def test_a_gap_or_a_pc_with_two_pipelines_is_refused_as_a_whole(
