@@ -24,6 +24,7 @@ import msgspec
 from agent.link import invite as invites
 from console.api.admin import types as wire
 from console.client import AdminClient
+from console.data import ServiceFile, service_file_path
 from console.errors import ClientError, ServiceUnreachable
 
 START_S = 60.0
@@ -156,6 +157,13 @@ class LoopbackFleet:
             process.kill()
             return process.wait()
 
+    def restart_console(self) -> None:
+        """End the console if it still runs, and start it again at the addresses it had."""
+        ports = msgspec.json.decode(service_file_path(self.console_folder).read_bytes(), type=ServiceFile)
+        self.stop("console")
+        self.admin.close()
+        self._start_console(ports.agents_port, urlsplit(ports.api_url).port or 0)
+
     def log_tail(self, name: str, lines: int = 8) -> str:
         """Return the last lines a process printed."""
         path = self._root / f"{name}.log"
@@ -226,9 +234,10 @@ class LoopbackFleet:
             finished_s,
         )
 
-    def _start_console(self) -> None:
+    def _start_console(self, agents_port: int = 0, api_port: int = 0) -> None:
         folder = self.console_folder
-        command = [self._console, "serve", "--data", str(folder), "--agents-port", "0", "--api-port", "0"]
+        command = [self._console, "serve", "--data", str(folder)]
+        command += ["--agents-port", str(agents_port), "--api-port", str(api_port)]
         self._spawn("console", [*command, "--direct-links", "on" if self._direct_links else "off"])
         deadline = time.monotonic() + START_S
         while True:
@@ -241,7 +250,8 @@ class LoopbackFleet:
                 if time.monotonic() > deadline:
                     raise LoopbackError(f"The console did not start.\n{self.log_tail('console')}") from None
                 time.sleep(POLL_S)
-        self._chat_key = self._admin.create_key("loopback").secret
+        if not self._chat_key:
+            self._chat_key = self._admin.create_key("loopback").secret
         self._say(f"console started, API at {self._api_url}")
 
     def _enrol_agents(self) -> None:
