@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from console.gui.devices.page import DevicesPage
 from console.gui.overview.page import OverviewPage
 from console.gui.page import Page
 
-PAGES: tuple[type[Page], ...] = (OverviewPage,)
+PAGES: tuple[type[Page], ...] = (OverviewPage, DevicesPage)
 """Each is made with the desk alone, and only for somebody who has its `scope`."""

@@ -1,0 +1,274 @@
+"""console.gui.devices: the table follows a fleet without moving, and what is ordered reaches a real service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtTest import QAbstractItemModelTester
+from PySide6.QtWidgets import QLabel, QPlainTextEdit, QWidget
+from pytestqt.qtbot import QtBot
+
+from console.api.admin import types as wire
+from console.gui.asking import Question
+from console.gui.devices.fleet import COLUMNS, Filter, parts_of
+from console.gui.devices.model import ID_ROLE, DeviceModel, ShownDevices
+from console.gui.devices.page import DevicesPage
+from console.gui.page import Desk, Page
+from console.registry.devices import DeviceRequest
+from console.service import ConsoleService
+from tests.support.console_thread import ConsoleThread
+from tests.support.shown_fleet import device_id, make_agent, make_fleet, make_pipeline, make_status
+
+Show = Callable[[Page], Page]
+
+
+def change(agent: wire.Agent, **fields: Any) -> wire.Agent:
+    return msgspec.structs.replace(agent, **fields)
+
+
+@pytest.fixture
+def model(qtbot: QtBot) -> DeviceModel:
+    made = DeviceModel(now_s=lambda: 0.0)
+    made.take_agents(make_fleet(16))
+    return made
+
+
+def test_the_model_is_one_that_views_can_trust(model: DeviceModel) -> None:
+    proxy = ShownDevices(model)
+    testers = [
+        QAbstractItemModelTester(one, QAbstractItemModelTester.FailureReportingMode.Fatal) for one in (model, proxy)
+    ]
+    fleet = make_fleet(24)
+    model.take_agents(fleet)
+    proxy.show_only(Filter("held"))
+    assert proxy.rowCount() == 3
+    model.take_agents([change(agent, held_because=["user_input"]) for agent in fleet[3:20:2]])
+    proxy.look_again()
+    model.take_parts(parts_of([make_pipeline()]))
+    proxy.show_only(Filter())
+    proxy.sort(6)
+    assert proxy.rowCount() == len([agent for agent in fleet[3:20:2] if agent.state != "evicted"])
+    assert len(testers) == 2
+
+
+def test_only_what_differs_is_touched_and_nothing_is_reset(model: DeviceModel) -> None:
+    touched: list[tuple[int, int]] = []
+    resets: list[bool] = []
+    model.dataChanged.connect(lambda first, last, _: touched.append((first.row(), last.row())))
+    model.modelReset.connect(lambda: resets.append(True))
+    fleet = make_fleet(16)
+    fleet[3], fleet[4], fleet[9] = (change(fleet[row], memory_free_bytes=1) for row in (3, 4, 9))
+    seen = [change(new, seen_s=old.seen_s) for new, old in zip(fleet, model.agents, strict=True)]
+    model.take_agents(seen)
+    assert touched == [(3, 4), (9, 9)]
+    model.take_agents(seen)
+    assert len(touched) == 2
+    model.take_parts(parts_of([make_pipeline(devices=2)]))
+    assert touched[2:] == [(0, 1)]
+    assert not resets
+
+
+def test_many_changes_that_lie_apart_are_told_at_once(qtbot: QtBot) -> None:
+    model = DeviceModel()
+    fleet = make_fleet(200)
+    model.take_agents(fleet)
+    touched: list[tuple[int, int]] = []
+    model.dataChanged.connect(lambda first, last, _: touched.append((first.row(), last.row())))
+    model.take_agents([change(agent, memory_free_bytes=row % 2) for row, agent in enumerate(fleet)])
+    assert len(touched) < 40
+
+
+def test_a_screen_reader_hears_the_heading_with_each_cell(model: DeviceModel) -> None:
+    said = [model.index(3, column).data(Qt.ItemDataRole.AccessibleTextRole) for column in range(len(COLUMNS))]
+    assert said[:3] == ["Status: Held", "Name: pc-0003", "Reason: user input"]
+    assert all(text.startswith(f"{column.heading}: ") for text, column in zip(said, COLUMNS, strict=True))
+
+
+def page_of(show: Show, desk: Desk) -> DevicesPage:
+    page = show(DevicesPage(desk))
+    assert isinstance(page, DevicesPage)
+    return page
+
+
+def test_rows_stay_where_they_are_with_selection_and_scroll_while_the_fleet_changes(
+    quiet_desk: Desk, shown: Show, qtbot: QtBot
+) -> None:
+    page = page_of(shown, quiet_desk)
+    quiet_desk.agents._take(make_fleet(400))
+    quiet_desk.status._take(make_status())
+    table = page.table
+    qtbot.waitUntil(lambda: table.verticalScrollBar().maximum() > 0)
+    table.selectRow(200)
+    chosen = page._chosen()
+    table.verticalScrollBar().setValue(190)
+    order = [page.shown.index(row, 0).data(ID_ROLE) for row in range(page.shown.rowCount())]
+    for turn in range(3):
+        quiet_desk.agents._take(
+            [change(agent, memory_free_bytes=turn + row, name=agent.name) for row, agent in enumerate(make_fleet(400))]
+        )
+    assert page._chosen() == chosen
+    assert table.verticalScrollBar().value() == 190
+    assert [page.shown.index(row, 0).data(ID_ROLE) for row in range(page.shown.rowCount())] == order
+
+
+def test_status_chips_count_and_filter(quiet_desk: Desk, shown: Show) -> None:
+    page = page_of(shown, quiet_desk)
+    badges: list[str] = []
+    page.badge.connect(badges.append)
+    quiet_desk.agents._take(make_fleet(32))
+    quiet_desk.status._take(make_status())
+    assert page.chips["held"].text() == "Held 4"
+    assert page.chips["serving"].text() == "Serving 3"
+    assert page.chips[None].text() == "All 28"
+    page.chips["held"].click()
+    assert page.shown.rowCount() == 4
+    page.chips[None].click()
+    assert page.shown.rowCount() == 28
+    assert badges == ["4"]
+    quiet_desk.agents._take([])
+    assert badges == ["4", ""]
+    assert "No PC is in the fleet yet" in page.states.text.text()
+
+
+def test_the_search_finds_and_a_saved_filter_brings_it_back(quiet_desk: Desk, shown: Show, qtbot: QtBot) -> None:
+    page = page_of(shown, quiet_desk)
+    quiet_desk.agents._take(make_fleet(32))
+    page.chips["held"].click()
+    page.words.setText("pc-0003")
+    qtbot.waitUntil(lambda: page.shown.rowCount() == 1)
+    page.save_filter("the one")
+    page.chips[None].click()
+    page.words.clear()
+    qtbot.waitUntil(lambda: page.shown.rowCount() == 28)
+    page.filters.setCurrentText("the one")
+    page.filters.activated.emit(page.filters.currentIndex())
+    assert page.shown.rowCount() == 1
+    page.forget.click()
+    assert page.filters.isHidden()
+
+
+def test_an_offline_pc_keeps_its_row_with_what_it_said_last(quiet_desk: Desk, shown: Show) -> None:
+    page = page_of(shown, quiet_desk)
+    agent = make_agent(1)
+    quiet_desk.agents._take([agent])
+    quiet_desk.agents._take([change(agent, link="offline", seen_s=1.0)])
+    cells = [page.shown.index(0, column).data() for column in range(len(COLUMNS))]
+    assert cells[:2] == ["Offline", "pc-0001"]
+    assert "16.0 GB" in cells[3]
+    assert cells[12].endswith("days ago")
+
+
+def test_a_pc_in_detail_links_to_its_model(quiet_desk: Desk, shown: Show, qtbot: QtBot) -> None:
+    page = page_of(shown, quiet_desk)
+    quiet_desk.agents._take(make_fleet(8))
+    quiet_desk.status._take(make_status([make_pipeline("small")]))
+    wanted: list[tuple[str, str]] = []
+    page.wants.connect(lambda *what: wanted.append(what))
+    page.select(device_id(1))
+    assert page.detail.isVisible()
+    assert page.detail.facts["Status"].text() == "Serving"
+    assert page.detail.stages.item(0, 1).text() == "12-23"
+    page.detail.open_model.click()
+    assert wanted == [("models", "small")]
+    page.select("held")
+    assert page.chips["held"].isChecked()
+
+
+def test_names_are_shown_as_they_are_and_never_as_markup(quiet_desk: Desk, shown: Show) -> None:
+    page = page_of(shown, quiet_desk)
+    quiet_desk.agents._take([make_agent(1, name="<b>bold</b>", reason="<img src='http://x'>")])
+    page.select(device_id(1))
+    assert all(one.textFormat() == Qt.TextFormat.PlainText for one in page.detail.findChildren(QLabel) if one.text())
+    assert page.detail.name.text() == "<b>bold</b>"
+
+
+async def add_pending(service: ConsoleService, name: str) -> str:
+    registry = service._registry
+    token = registry.invites.create().token_id.hex()
+    request = DeviceRequest(name.encode().hex().zfill(64), b"", "ABCD-EFGH-K", name, {}, "file", token)
+    return registry.devices.add_pending(request).device_id
+
+
+def agree(widget: QWidget, text: str = "", *, tick: bool = False) -> Question:
+    """Say yes to the question that is open."""
+    question = widget.findChild(Question)
+    assert question is not None
+    question.field.setText(text)
+    question.tick.setChecked(tick)
+    question.yes.click()
+    return question
+
+
+def test_several_pcs_are_approved_tagged_suspended_and_removed_at_once(
+    console: ConsoleThread, desk: Desk, shown: Show, qtbot: QtBot
+) -> None:
+    ids = {console.call(lambda service, name=name: add_pending(service, name)) for name in ("one", "two")}  # type: ignore[misc]
+    page = page_of(shown, desk)
+    said: list[str] = []
+    page.said.connect(lambda text, _: said.append(text))
+
+    def states() -> set[str]:
+        return {agent.state for agent in page.model.agents if agent.device_id in ids}
+
+    def order(button: str, *answer: Any, **more: Any) -> None:
+        qtbot.waitUntil(page.bulk.buttons[button].isEnabled)
+        page.bulk.buttons[button].click()
+        agree(page.bulk, *answer, **more)
+
+    qtbot.waitUntil(lambda: page.shown.rowCount() == 2)
+    page.table.selectAll()
+    page.bulk.buttons["approve"].click()
+    question = page.bulk.findChild(Question)
+    assert question is not None
+    about = question.findChild(QPlainTextEdit)
+    assert about is not None
+    assert about.toPlainText().count("ABCD-EFGH-K") == 2
+    agree(page.bulk)
+    qtbot.waitUntil(lambda: states() == {"active"})
+    qtbot.waitUntil(lambda: "2 PCs are approved." in said)
+    order("tags", "site:oslo, lab")
+    qtbot.waitUntil(lambda: all(agent.tags == ["lab", "site:oslo"] for agent in page.model.agents))
+    order("suspend", "too hot")
+    qtbot.waitUntil(lambda: states() == {"suspended"})
+    assert {agent.reason for agent in page.model.agents} == {"too hot"}
+    qtbot.waitUntil(page.bulk.buttons["resume"].isEnabled)
+    page.bulk.buttons["resume"].click()
+    qtbot.waitUntil(lambda: states() == {"active"})
+    order("revoke", "sold", tick=True)
+    qtbot.waitUntil(lambda: states() == {"banned"})
+    assert page.shown.rowCount() == 0
+    page.chips["gone"].click()
+    assert page.shown.rowCount() == 2
+
+
+def test_a_denied_pc_is_not_removed_from_sight_and_its_history_tells_who_did_it(
+    console: ConsoleThread, desk: Desk, shown: Show, qtbot: QtBot
+) -> None:
+    device = console.call(lambda service: add_pending(service, "three"))
+    page = page_of(shown, desk)
+    qtbot.waitUntil(lambda: page.model.agent(device) is not None)
+    page.select(device)
+    qtbot.waitUntil(page.bulk.buttons["deny"].isEnabled)
+    page.bulk.buttons["deny"].click()
+    agree(page.bulk, "unknown to us")
+    qtbot.waitUntil(lambda: page.chips["gone"].text().startswith("Removed") and page.shown.rowCount() == 0)
+    page.select("gone")
+    page.words.setText("unknown to us")
+    qtbot.waitUntil(lambda: page.shown.rowCount() == 1)
+    page.table.selectRow(0)
+    qtbot.waitUntil(lambda: page.detail.history.rowCount() >= 2)
+    actions = {page.detail.history.item(row, 2).text() for row in range(page.detail.history.rowCount())}
+    assert {"device.request", "device.deny"} <= actions
+
+
+def test_who_may_only_look_is_offered_nothing_else(quiet_desk: Desk, shown: Show) -> None:
+    quiet_desk.me = wire.Me("", "vera", ["view"])
+    page = page_of(shown, quiet_desk)
+    quiet_desk.agents._take(make_fleet(8))
+    page.table.selectAll()
+    assert not any(button.isEnabled() for button in page.bulk.buttons.values())
+    assert page.shown.index(0, 0) != QModelIndex()
