@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from agent.volunteer.wishes import PlainValue
+from console.api.admin import build_types
 from console.api.admin import types as wire
 from console.api.admin.guard import PREFIX
 from console.api.admin.measured import MeasuredView
@@ -155,6 +156,57 @@ def libraries() -> Call[list[wire.Library]]:
 def add_library(folder: Path) -> Call[wire.Library]:
     """Add a library in a folder of the console's PC."""
     return _call("POST", "/libraries", wire.Library, wire.NewLibrary(str(folder.absolute())), silence_s=600)
+
+
+def remove_library(digest: str) -> Call[None]:
+    """Forget a library; its files stay. Refused while a deployment uses it."""
+    return _done("DELETE", f"/libraries/{_part(digest)}")
+
+
+def folder(path: str = "") -> Call[build_types.Folder]:
+    """List a folder of the console's PC; empty: the one for models."""
+    return _call("GET", f"/folders?path={_part(path)}", build_types.Folder)
+
+
+def estimate_build(request: build_types.BuildRequest) -> Call[build_types.BuildEstimate]:
+    """Ask what a build would need, and what is against it."""
+    return _call("POST", "/builds/estimate", build_types.BuildEstimate, request)
+
+
+def begin_build(request: build_types.BuildRequest) -> Call[build_types.Build]:
+    """Begin a build. Refused with code `build_refused`."""
+    return _call("POST", "/builds", build_types.Build, request)
+
+
+def builds() -> Call[build_types.Builds]:
+    """List the builds, the latest first."""
+    return _call("GET", "/builds", build_types.Builds)
+
+
+def build(build_id: str) -> Call[build_types.BuildDetail]:
+    """Return one build and the end of its log."""
+    return _call("GET", f"/builds/{_part(build_id)}", build_types.BuildDetail)
+
+
+def pause_build(build_id: str) -> Call[build_types.Build]:
+    """Let a build end after the layer it is at; asked again: at once."""
+    return _call("POST", f"/builds/{_part(build_id)}/pause", build_types.Build)
+
+
+def resume_build(build_id: str) -> Call[build_types.Build]:
+    """Let a build go on."""
+    return _call("POST", f"/builds/{_part(build_id)}/resume", build_types.Build)
+
+
+def cancel_build(build_id: str, *, discard: bool = False) -> Call[build_types.Build]:
+    """End a build; `discard`: remove the layers it finished, too."""
+    body = build_types.CancelBuild(discard)
+    return _call("POST", f"/builds/{_part(build_id)}/cancel", build_types.Build, body)
+
+
+def publish_build(build_id: str) -> Call[build_types.Build]:
+    """Make a finished library one that can be deployed."""
+    return _call("POST", f"/builds/{_part(build_id)}/publish", build_types.Build)
 
 
 def deploy(request: wire.DeployRequest) -> LineCall[wire.DeployEvent]:

@@ -21,6 +21,7 @@ from console import tables
 from console.api.admin import types as wire
 from console.api.admin.types import StandbyKind
 from console.cli_access import add_access
+from console.cli_builds import add_builds
 from console.cli_devices import add_devices
 from console.cli_members import add_members
 from console.cli_plan import add_plan, add_rules, rules_from
@@ -68,6 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     add_members(commands)
     _add_models(commands)
+    add_builds(commands)
     add_plan(commands)
     add_access(commands)
     add_policy(commands)
@@ -114,6 +116,12 @@ def _add_serve(commands: Commands) -> None:
         default=2.0,
         metavar="S",
         help="how often PCs say that they are alive; lost after three missed (default: 2; 5 for a thousand PCs)",
+    )
+    serve.add_argument(
+        "--models",
+        type=Path,
+        metavar="FOLDER",
+        help="only below it models are read and libraries are built (default: the home folder)",
     )
     serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
 
@@ -195,6 +203,7 @@ def _serve(options: argparse.Namespace) -> int:
         database=options.database,
         direct_links=options.direct_links == "on",
         heartbeat_s=options.heartbeat,
+        models_folder=options.models,
     )
     return serve(settings, log_level=options.log_level, json_output=options.json)
 

@@ -2,7 +2,7 @@
 
 registry.sqlite   the registry             authority/    the fleet's certificate authority
 service.json      addresses while running  admin.key     the key of the command line on this PC (0600)
-console.lock      held while running
+console.lock      held while running           builds/       how each build of a library is, and its log
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ def registry_path(folder: Path) -> Path:
 def authority_path(folder: Path) -> Path:
     """Where the certificate authority's folder is."""
     return folder / "authority"
+
+
+def builds_path(folder: Path) -> Path:
+    """Where the builds of libraries are noted."""
+    return folder / "builds"
 
 
 def service_file_path(folder: Path) -> Path:

@@ -7,6 +7,7 @@ ConsoleError
  ├─ DeployError          a model could not be deployed; nothing of it is left behind
  │   ├─ DeployRefused    refused before anything was sent to a PC: unknown model, no plan, already running
  │   └─ DeployFailed     a PC failed: `device_id`, `device_name` and `code` say which and how
+ ├─ BuildRefused         a library cannot be built so: no checkpoint, no room, a folder that may not be used
  ├─ ModelUnavailable     the model is known but cannot answer now: `retry_after_s` says when to ask again
  └─ ClientError          the command line could not do what it was asked
      ├─ ServiceUnreachable   no console answers at that address
@@ -52,6 +53,10 @@ class DeployFailed(DeployError):
         self.code = code
         self.device_id = device_id
         self.device_name = device_name
+
+
+class BuildRefused(ConsoleError):
+    """A library cannot be built so, or a build cannot be changed so now."""
 
 
 class ModelUnavailable(ConsoleError):

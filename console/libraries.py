@@ -60,6 +60,13 @@ class LibraryShelf:
         self._problems.pop(loaded.digest, None)
         return self._describe(record)
 
+    def remove(self, digest: str, actor: Actor) -> None:
+        """Forget a library; its files stay. Raises NotFound, or WrongState while a deployment uses it."""
+        self._registry.libraries.remove(digest, actor)
+        self._distribution.unregister(digest)
+        self._loaded.pop(digest, None)
+        self._problems.pop(digest, None)
+
     def list(self) -> list[Library]:
         """Describe every registered library, the newest first."""
         return [self._describe(record) for record in self._registry.libraries.list()]
@@ -91,6 +98,8 @@ class LibraryShelf:
         if loaded is None:
             return Library.unreadable(record, self._problems.get(record.digest, ""))
         manifest = loaded.manifest
+        layers = [unit for unit in manifest.units if unit.kind == "layer"]
+        whole = manifest.end_to_end
         return Library(
             digest=record.digest,
             model_id=record.model_id,
@@ -100,4 +109,9 @@ class LibraryShelf:
             size_bytes=sum(file.size_bytes for file in manifest.files()),
             context_tokens=manifest.context_tokens,
             role=manifest.role,
+            family=manifest.family,
+            layer_mode="+".join(sorted({layer.compression.mode for layer in layers})),
+            bits_per_weight=sum(layer.compression.bits_per_weight for layer in layers) / max(1, len(layers)),
+            top1_agreement=None if whole is None else whole.top1_agreement,
+            mean_kl=None if whole is None else whole.mean_kl,
         )

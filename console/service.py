@@ -31,6 +31,7 @@ from agent.link.keystore import Keystore
 from agent.threads import finish_in_thread
 from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
+from console.api.admin.builds import BuildRoutes
 from console.api.admin.members import MemberRoutes
 from console.api.admin.planning import PlanningRoutes
 from console.api.admin.policy import PolicyRoutes
@@ -42,11 +43,16 @@ from console.api.openai.routes import OpenAIRoutes
 from console.api.quotas import Quotas
 from console.api.server import ApiServer
 from console.api.tls import api_tls
+from console.builds.book import Book
+from console.builds.jobs import BuildJobs
+from console.builds.places import Places
+from console.builds.records import Records
 from console.capacity import allow_many_files, shrink_tls_buffers
 from console.data import (
     ServiceFile,
     admin_key_path,
     authority_path,
+    builds_path,
     lock_folder,
     prepare,
     registry_path,
@@ -101,6 +107,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether PCs that serve a stage may listen for the PC before them; else everything goes through this one."""
     heartbeat_s: float = HEARTBEAT_S
     """How often PCs say that they are alive; one that misses three is taken for lost."""
+    models_folder: Path | None = None
+    """Below it checkpoints are read and libraries are built; None: the home folder of whoever runs the service."""
 
 
 class ConsoleService:
@@ -118,6 +126,7 @@ class ConsoleService:
         self._hub: Hub
         self._deployments: Deployments
         self._deliveries: DeliveryJobs
+        self._builds: BuildJobs
         self._api: ApiServer
 
     async def __aenter__(self) -> Self:
@@ -190,6 +199,8 @@ class ConsoleService:
         self._exit.callback(self._hub.subscribe(post.on_fleet_event))
         self._deployments = Deployments(self._registry, self._hub, shelf)
         self._deliveries = DeliveryJobs(self._registry, self._hub, shelf)
+        places = Places(settings.models_folder or Path.home())
+        self._builds = BuildJobs(self._registry, shelf, Book(Records(builds_path(folder))), places)
         agents_port = await self._open_agents_port(authority)
         self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
         gate = Gate(self._registry)
@@ -212,6 +223,7 @@ class ConsoleService:
             *PolicyRoutes(self._registry, post, gate).routes(),
             *PlanningRoutes(Planning(FleetFacts(self._registry, self._hub), shelf, self._deployments), gate).routes(),
             *AccessRoutes(self._registry, gate).routes(),
+            *BuildRoutes(self._builds, gate).routes(),
         ]
         self._api = await self._make_api(build_app(routes), authority)
         await self._api.start()
@@ -222,8 +234,10 @@ class ConsoleService:
         # Pushed last, closed first: the streams end with an error object while their connections are still open.
         self._exit.push_async_callback(self._deployments.close)
         self._exit.push_async_callback(self._deliveries.close)
+        self._exit.push_async_callback(self._builds.close)
         self._deployments.restore()
         self._deliveries.restore()
+        await self._builds.restore()
         self._announce(agents_port)
 
     def _expel(self, device_id: str, sentence: str) -> None:

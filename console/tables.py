@@ -12,6 +12,7 @@ from rich.table import Table
 
 from agent.volunteer.wishes import PlainValue
 from console.api.admin import types as wire
+from console.api.admin.build_types import Build, BuildEstimate
 from console.fleet.delivery import Delivered, DeliveryEvent, RingStarted
 from console.fleet.direct import StageLink
 from console.pipeline.types import SpeculationStatus
@@ -134,6 +135,35 @@ def libraries_table(libraries: Sequence[wire.Library]) -> Table:
         for item in libraries
     ]
     return table(("model", "role", "layers", "size", "context", "folder", "problem"), rows)
+
+
+def builds_table(builds: Sequence[Build]) -> Table:
+    """Return the builds."""
+    rows = [
+        (
+            build.build_id,
+            build.model_id,
+            "published" if build.published else build.state,
+            f"{build.layer} of {build.layer_count}",
+            "" if build.left_s is None else f"{build.left_s / 60:.0f} min",
+            gigabytes(build.memory_peak_bytes) if build.memory_peak_bytes else "",
+            build.request.out,
+            "It has not said anything for long." if build.stalled else build.message,
+        )
+        for build in builds
+    ]
+    return table(("id", "model", "state", "layers", "left", "memory", "folder", "note"), rows)
+
+
+def estimate_lines(estimate: BuildEstimate) -> Iterator[str]:
+    """Yield what a build would need, and what is against it."""
+    yield (
+        f"{estimate.model_id}: {estimate.layer_count} layers, about {gigabytes(estimate.library_bytes)} on the disk "
+        f"({gigabytes(estimate.disk_free_bytes)} free), {gigabytes(estimate.memory_bytes)} of memory "
+        f"({gigabytes(estimate.memory_free_bytes)} free), {max(1, round(estimate.seconds / 60))} min"
+    )
+    yield from estimate.notes
+    yield from estimate.problems
 
 
 def keys_table(keys: Sequence[ApiKey]) -> Table:

@@ -14,7 +14,7 @@ from starlette.types import Scope as AsgiScope
 
 from console.api.auth import Gate, actor_of
 from console.api.http import ApiError
-from console.errors import DeployRefused
+from console.errors import BuildRefused, DeployRefused
 from console.fleet.errors import LibraryNotServed
 from console.registry.audit import Actor
 from console.registry.errors import AuditBroken, NotFound, PasswordUnfit, RegistryError, WrongState
@@ -57,6 +57,8 @@ def refusals() -> Iterator[None]:
         raise ApiError(409, str(error), code=code) from None
     except DeployRefused as error:
         raise ApiError(409, str(error), code="deploy_refused") from None
+    except BuildRefused as error:
+        raise ApiError(409, str(error), code="build_refused") from None
     except (LibraryError, LibraryNotServed) as error:
         raise ApiError(400, str(error), param="folder", code="library_unusable") from None
     except PasswordUnfit as error:

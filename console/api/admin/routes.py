@@ -51,6 +51,7 @@ class AdminRoutes:
             ("GET", "/status", "view", self.status),
             ("GET", "/libraries", "view", self.list_libraries),
             ("POST", "/libraries", "operate", self.add_library),
+            ("DELETE", "/libraries/{digest}", "operate", self.remove_library),
             ("GET", "/deployments", "view", self.list_deployments),
             ("POST", "/deployments", "operate", self.deploy),
             ("GET", "/deliveries", "view", self.list_deliveries),
@@ -72,6 +73,10 @@ class AdminRoutes:
         if not folder.is_absolute():
             raise ApiError(400, "The folder must be an absolute path on the console's PC.", param="folder")
         return json_response(await self._shelf.add(folder, actor), 201)
+
+    async def remove_library(self, request: Request, actor: Actor) -> Response:
+        self._shelf.remove(request.path_params["digest"], actor)
+        return json_response(wire.Done())
 
     async def list_deployments(self, request: Request, actor: Actor) -> Response:
         return json_response({"deployments": self._deployments.views()})

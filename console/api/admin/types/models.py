@@ -19,7 +19,11 @@ class NewLibrary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Library(msgspec.Struct, frozen=True):
-    """A registered library; `problem` says why it cannot be used now (empty: it can)."""
+    """A registered library; `problem` says why it cannot be used now (empty: it can).
+
+    `bits_per_weight` is the mean over its layers; `top1_agreement` and `mean_kl` (nats) say how far it was from its
+    source on the text of the exporter's own check (None: it was not compared).
+    """
 
     digest: str
     model_id: str
@@ -30,6 +34,11 @@ class Library(msgspec.Struct, frozen=True):
     context_tokens: int = 0
     problem: str = ""
     role: str = "target"
+    family: str = ""
+    layer_mode: str = ""
+    bits_per_weight: float = 0.0
+    top1_agreement: float | None = None
+    mean_kl: float | None = None
 
     @staticmethod
     def unreadable(record: LibraryRecord, problem: str) -> Library:

@@ -1,0 +1,134 @@
+"""Whether a build can be begun here and what it takes: the checkpoint's headers beside this PC's memory and disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from agent.threads import finish_in_thread
+from console.api.admin.build_types import BuildEstimate, BuildRequest
+from console.builds.checkpoints import CheckpointFacts, look_at
+from console.builds.estimate import Needs, needs_of
+from console.builds.exporter import Exporter, Families
+from shard_export.library.errors import LibraryExists
+from shard_export.library.manifest import MANIFEST_NAME
+from shard_export.library.store import check_target, existing_parent, work_folder_of
+
+JOURNAL = Path("journal") / "journal.jsonl"
+
+
+async def estimate_build(
+    request: BuildRequest, exporter: Exporter, draft_problem: Callable[[BuildRequest], str]
+) -> BuildEstimate:
+    """Estimate a build whose paths may be used. `draft_problem` says why a draft's target cannot be one.
+
+    Raises BuildRefused for a source that is no checkpoint.
+    """
+    facts = await asyncio.to_thread(look_at, Path(request.source))
+    families = Families([], {}) if exporter.missing else await exporter.families()
+    estimate = await finish_in_thread(lambda: _beside_this_pc(request, facts))
+    problems = [exporter.missing, _family_problem(facts, families), draft_problem(request), *estimate.problems]
+    return msgspec.structs.replace(
+        estimate,
+        problems=[problem for problem in problems if problem],
+        notes=list(_notes(facts, families, estimate, request)),
+    )
+
+
+def kept_layers(out: Path) -> int:
+    """Return how many layers an earlier build of this library finished."""
+    try:
+        lines = (work_folder_of(out) / JOURNAL).read_bytes().count(b"\n")
+    except OSError:
+        return 0
+    # The first line says what is built, the second is the embedding.
+    return max(0, lines - 2)
+
+
+def _beside_this_pc(request: BuildRequest, facts: CheckpointFacts) -> BuildEstimate:
+    out = Path(request.out)
+    needs = needs_of(facts, request, _cores())
+    kept = min(kept_layers(out), len(facts.layers))
+    work = work_folder_of(out)
+    kept_bytes = sum(path.stat().st_size for path in work.rglob("*.bin") if path.is_file()) if kept else 0
+    free_bytes = shutil.disk_usage(existing_parent(out.parent)).free
+    memory_free_bytes = psutil.virtual_memory().available
+    lacking_bytes = needs.library_bytes - kept_bytes - free_bytes
+    problems = [_target_problem(out, replace=request.replace)]
+    if memory_free_bytes < needs.memory_bytes:
+        problems.append(
+            f"It needs about {needs.memory_bytes / 1e9:.1f} GB of memory and {memory_free_bytes / 1e9:.1f} GB are "
+            "free; close other programs on the console's PC, or build on a PC with more memory."
+        )
+    if lacking_bytes > 0:
+        problems.append(
+            f"The library needs about {(needs.library_bytes - kept_bytes) / 1e9:.1f} GB on the disk and "
+            f"{free_bytes / 1e9:.1f} GB are free; free some space or choose a folder on another disk."
+        )
+    return BuildEstimate(
+        model_id=facts.model_id,
+        family=facts.family,
+        layer_count=len(facts.layers),
+        source_bytes=facts.size_bytes,
+        library_bytes=needs.library_bytes,
+        kept_layers=kept,
+        kept_bytes=kept_bytes,
+        disk_free_bytes=free_bytes,
+        memory_bytes=needs.memory_bytes,
+        memory_free_bytes=memory_free_bytes,
+        evaluate_memory_bytes=needs.evaluate_memory_bytes,
+        seconds=_left_s(needs, facts, kept),
+        problems=[problem for problem in problems if problem],
+    )
+
+
+def _left_s(needs: Needs, facts: CheckpointFacts, kept: int) -> float:
+    """Take the finished layers off."""
+    finished = sum(facts.layers[:kept]) / max(1, facts.weights)
+    return round(needs.seconds * (1 - finished), 1)
+
+
+def _target_problem(out: Path, *, replace: bool) -> str:
+    try:
+        check_target(out, replace=replace)
+    except LibraryExists as error:
+        if (out / MANIFEST_NAME).is_file():
+            return f"{out} already holds a library; choose another folder, or let this one be replaced."
+        return str(error)
+    return ""
+
+
+def _family_problem(facts: CheckpointFacts, families: Families) -> str:
+    reason = families.refused.get(facts.family, "")
+    return f"Models of the family {facts.family} cannot be built: {reason}" if reason else ""
+
+
+def _notes(facts: CheckpointFacts, families: Families, estimate: BuildEstimate, request: BuildRequest) -> Iterable[str]:
+    known = {family.name for family in families.exported}
+    is_file = request.source.lower().endswith(".gguf")  # these have names of their own for families
+    if known and facts.family and facts.family not in known and not is_file:
+        yield (
+            f"The family {facts.family} was not tried before; the build checks every layer, and nothing is published "
+            "unless it computes what the original does."
+        )
+    if estimate.kept_layers:
+        yield (
+            f"An earlier build finished {estimate.kept_layers} of {estimate.layer_count} layers; with the same options "
+            "this one goes on from there."
+        )
+    if request.evaluate and estimate.evaluate_memory_bytes > estimate.memory_free_bytes:
+        yield (
+            f"Evaluating reads the whole model, about {estimate.evaluate_memory_bytes / 1e9:.1f} GB of memory; "
+            f"{estimate.memory_free_bytes / 1e9:.1f} GB are free, so it will be left out."
+        )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,0 +1,70 @@
+"""What of the console's disk people may see and have written: only what is below one folder. Blocks on the disk."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from console.api.admin.build_types import Entry, EntryKind, Folder
+from console.builds.checkpoints import is_checkpoint, weight_bytes
+from console.errors import BuildRefused
+from shard_export.library.manifest import MANIFEST_NAME
+
+MAX_ENTRIES = 1000
+
+
+class Places:
+    """Everything below `root`, links followed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+
+    def place(self, text: str) -> Path:
+        """Return a path that may be used, links followed. Raises BuildRefused."""
+        path = Path(text)
+        try:
+            found = path.resolve()
+            inside = path.is_absolute() and found.is_relative_to(self.root)
+        except (OSError, ValueError, RuntimeError):  # a null byte, a loop of links
+            inside = False
+        if not inside:
+            raise BuildRefused(
+                f"{text[:200]} is not below {self.root}, the folder for models on the console's PC; copy it there, or "
+                "start the console with another one: fallow-console serve --models FOLDER"
+            )
+        return found
+
+    def look(self, text: str) -> Folder:
+        """List a folder (empty: the root). Raises BuildRefused."""
+        path = self.place(text) if text else self.root
+        try:
+            # One more than is shown says that there is more.
+            found = list(itertools.islice((one for one in path.iterdir() if self._is_shown(one)), MAX_ENTRIES + 1))
+            entries = [entry for one in found[:MAX_ENTRIES] if (entry := _entry(one)) is not None]
+        except OSError as error:
+            raise BuildRefused(f"{path} cannot be listed ({error.strerror}); choose another folder.") from None
+        entries.sort(key=lambda entry: (entry.kind == "file", entry.name.lower()))
+        parent = "" if path == self.root else str(path.parent)
+        return Folder(str(self.root), str(path), parent, entries, len(found) > MAX_ENTRIES)
+
+    def _is_shown(self, path: Path) -> bool:
+        if path.name.startswith("."):
+            return False
+        return not path.is_symlink() or path.resolve().is_relative_to(self.root)
+
+
+def _entry(path: Path) -> Entry | None:
+    """Describe one thing; None for what cannot be looked at or is neither file nor folder."""
+    try:
+        if path.is_dir():
+            kind: EntryKind = "folder"
+            if (path / MANIFEST_NAME).is_file():
+                kind = "library"
+            elif is_checkpoint(path):
+                return Entry(path.name, "checkpoint", weight_bytes(path))
+            return Entry(path.name, kind)
+        if path.is_file():
+            return Entry(path.name, "gguf" if path.suffix.lower() == ".gguf" else "file", path.stat().st_size)
+    except OSError:
+        return None
+    return None
