@@ -13,6 +13,7 @@ import msgspec
 
 from console import tables
 from console.api.admin import types as wire
+from console.chat_link import ChatLink
 from console.cli_tools import Commands, client_of, command, group, hand_over_secret, read_password, show
 from console.errors import ClientError
 from console.registry import chain
@@ -58,6 +59,9 @@ def _add_keys(actions: Commands) -> None:
     create.add_argument("--user", default="", metavar="NAME", help="whose it is; their role limits it, too")
     _add_limits(create)
     create.add_argument("--out", type=Path, metavar="FILE", help="write it to a file only you can read")
+    create.add_argument(
+        "--link", action="store_true", help="make it a chat link, which fallow-chat opens: address, authority and key"
+    )
     command(actions, "list", "list the keys and what they used today", _key_list)
     limit = command(actions, "limit", "replace the limits of a key; what is not given is not limited", _key_limit)
     limit.add_argument("id", help="the key's id")
@@ -127,6 +131,10 @@ def _key_create(options: argparse.Namespace) -> int:
         made = console.create_key(
             options.name, scope=options.scope, days=options.days, user=options.user, limits=_limits(options)
         )
+        if options.link:
+            pin = console.authority().pin if console.url.startswith("https") else ""
+            link = ChatLink(console.url, made.secret, pin).text()
+            return hand_over_secret(options, wire.Done(detail={"link": link}), link, "The chat link")
     return hand_over_secret(options, made, made.secret, "The key")
 
 

@@ -66,7 +66,7 @@ class AdminClient:
             verify=self._access.trust(),
             trust_env=False,
         )
-        self._url = url
+        self.url = url
 
     @classmethod
     def for_data_folder(cls, folder: Path) -> Self:
@@ -148,9 +148,9 @@ class AdminClient:
         try:
             response = self._http.get("/readyz")
         except httpx2.TransportError as error:
-            raise unreachable(self._url, error) from None
+            raise unreachable(self.url, error) from None
         if response.status_code not in {200, 503}:
-            raise refusal_of(self._url, response.status_code, response.content)
+            raise refusal_of(self.url, response.status_code, response.content)
         models = msgspec.json.decode(response.content, type=_Readiness).models
         return {model.model for model in models if model.ready}
 
@@ -160,10 +160,10 @@ class AdminClient:
         try:
             response = self._http.request(call.method, call.path, content=call.body, timeout=timeout)
         except httpx2.TransportError as error:
-            raise unreachable(self._url, error) from None
+            raise unreachable(self.url, error) from None
         if response.is_error:
-            raise refusal_of(self._url, response.status_code, response.content)
-        return answer_of(self._url, call, response.content)
+            raise refusal_of(self.url, response.status_code, response.content)
+        return answer_of(self.url, call, response.content)
 
     def follow(self, call: LineCall[T]) -> Iterator[T]:
         """Yield what the lines of an answer say, as they come. Raises as `ask` does."""
@@ -172,12 +172,12 @@ class AdminClient:
         try:
             with self._http.stream(call.method, call.path, content=call.body, timeout=timeout) as response:
                 if response.is_error:
-                    raise refusal_of(self._url, response.status_code, response.read())
+                    raise refusal_of(self.url, response.status_code, response.read())
                 for line in response.iter_lines():
                     if line:
                         last = call.read(line.encode())
                         yield last
         except httpx2.TransportError as error:
-            raise unreachable(self._url, error) from None
+            raise unreachable(self.url, error) from None
         if not call.ends(last):
             raise ServiceUnreachable(call.cut_off)

@@ -38,6 +38,7 @@ from console.api.admin.policy import PolicyRoutes
 from console.api.admin.routes import AdminRoutes
 from console.api.app import build_app
 from console.api.auth import Gate
+from console.api.authority import AuthorityRoutes
 from console.api.health import HealthRoutes
 from console.api.openai.routes import OpenAIRoutes
 from console.api.quotas import Quotas
@@ -224,6 +225,7 @@ class ConsoleService:
             *PlanningRoutes(Planning(FleetFacts(self._registry, self._hub), shelf, self._deployments), gate).routes(),
             *AccessRoutes(self._registry, gate).routes(),
             *BuildRoutes(self._builds, gate).routes(),
+            *AuthorityRoutes(lambda: authority.authorities_pem).routes(),
         ]
         self._api = await self._make_api(build_app(routes), authority)
         await self._api.start()

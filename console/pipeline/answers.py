@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 from agent.stage.types import Logprobs
@@ -11,12 +12,14 @@ from console.pipeline.plans import Outcome
 from console.pipeline.text import StopHolder
 from console.pipeline.tokens import TextCodec
 from console.pipeline.types import (
+    Details,
     Ending,
     Event,
     Failed,
     Finished,
     FinishReason,
     GenerationRequest,
+    Reading,
     Recovering,
     ScoredToken,
     Text,
@@ -53,6 +56,9 @@ class Answer:
         self._completion_tokens = 0
         self._cached_tokens = 0
         self._ahead: int | None = None
+        self._serving: Sequence[str] = ()
+        self._served: dict[str, None] = {}
+        self._drafted = self._accepted = 0
         self.accepted_s = clock()
         self._started_s: float | None = None
         self._first_token_s: float | None = None
@@ -80,6 +86,15 @@ class Answer:
             self._started_s = self._clock()
             self._cached_tokens = cached_tokens
 
+    def read(self, done: int) -> None:
+        """Tell that so many of the tokens that the stages lack are on their way to them, and more follow."""
+        if not self.ended:
+            self.events.put_nowait(Reading(done, self._prompt_tokens + self._completion_tokens))
+
+    def served_by(self, pcs: Sequence[str]) -> None:
+        """Note the names of the PCs that compute from here on; they count once a token comes from them."""
+        self._serving = pcs
+
     def push(self, outcome: Outcome, came_s: float) -> bool:
         """Take new tokens, sampled at `came_s`. True when the answer ended here and not there: cancel the stream."""
         if self.ended:
@@ -88,8 +103,7 @@ class Answer:
             message = "The last stage sends no log-probabilities; update the agent on its PC or ask without them."
             self.fail("stage_failed", message, retryable=False)
             return outcome.finish is None
-        if self._first_token_s is None:
-            self._first_token_s = came_s
+        self._note_origin(outcome, came_s)
         pieces = []
         for place, token in enumerate(outcome.ids):
             self._completion_tokens += 1
@@ -127,6 +141,16 @@ class Answer:
         self.ending = self.ending or "cancelled"
         return self.ending
 
+    def _note_origin(self, outcome: Outcome, came_s: float) -> None:
+        if self._first_token_s is None:
+            self._first_token_s = came_s
+        if self._serving:
+            self._served |= dict.fromkeys(self._serving)
+            self._serving = ()
+        if outcome.drafted:
+            self._drafted += outcome.drafted
+            self._accepted += len(outcome.ids) - 1
+
     def _emit(self, text: str, *, with_silent_ids: bool) -> None:
         if text or (with_silent_ids and self._held_ids):
             self.events.put_nowait(Text(text, self._held_ids, self._held_logprobs))
@@ -152,4 +176,5 @@ class Answer:
             total_ms=1000 * (now_s - self.accepted_s),
         )
         usage = Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
-        self.events.put_nowait(Finished(reason, usage, timings))
+        details = Details(list(self._served), self._drafted, self._accepted)
+        self.events.put_nowait(Finished(reason, usage, timings, details))

@@ -123,7 +123,7 @@ class Coordinator:
         return self._tokenizer.encode_chat(messages)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """Yield Waiting, Recovering and Text events, then exactly one Finished or Failed.
+        """Yield Waiting, Reading, Recovering and Text events, then exactly one Finished or Failed.
 
         Closing the iterator cancels the stream.
 
@@ -253,6 +253,7 @@ class Coordinator:
             request.prompt_ids, request.max_tokens, sampling=request.sampling, eos=eos, key=request.key_id
         )
         answer = Answer(request, self._tokenizer, eos, self._clock)
+        answer.served_by(self._pcs)
         self._answers[stream] = answer
         if self._suspended:
             answer.recover(self._suspended)
@@ -276,15 +277,20 @@ class Coordinator:
 
     def _begin(self, stages: Sequence[StageInfo], epoch: Epoch, submit: Submit) -> None:
         self.epoch, self._submit = epoch, submit
+        self._pcs = [stage.device_name for stage in stages]
+        for answer in self._answers.values():
+            answer.served_by(self._pcs)
         self._traffic.begin(stages, epoch, submit)
 
     # What the traffic tells
 
     def sent(self, step: Step) -> None:
-        """Note which answers left the queue."""
+        """Note which answers left the queue, and how far their prompts are."""
         for row in step.rows:
-            if row.sampling is not None and (answer := self._answers.get(row.stream)):
+            if (row.sampling is not None or not row.wants) and (answer := self._answers.get(row.stream)):
                 answer.start(self._scheduler.reused(row.stream))
+                if not row.wants:
+                    answer.read(row.first + row.count)
 
     def pumped(self) -> None:
         """Tell the queue, later, and let kept streams grow old."""

@@ -39,12 +39,16 @@ class Step(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """New tokens of one stream, in order; with `finish` they are the last. `logprobs` are theirs, or empty."""
+    """New tokens of one stream, in order; with `finish` they are the last. `logprobs` are theirs, or empty.
+
+    `drafted` is how many tokens were guessed for them; all of `ids` but the last were guessed right then.
+    """
 
     stream: StreamId
     ids: list[int]
     finish: FinishReason | None
     logprobs: Sequence[Logprobs | None] = ()
+    drafted: int = 0
 
 
 @dataclass(frozen=True)

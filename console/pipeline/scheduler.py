@@ -248,7 +248,7 @@ class Scheduler:
         accepted = agreed(stream.drafts, sampled)
         outcome = accept(stream, sampled[: accepted + 1])
         self._drafts.judged(stream.id, len(stream.drafts), accepted)
-        return outcome
+        return outcome._replace(drafted=len(stream.drafts)) if stream.drafts else outcome
 
     def _end(self, stream: Stream, *, keep: bool) -> None:
         del self._streams[stream.id]

@@ -84,12 +84,31 @@ class Recovering(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class Reading(msgspec.Struct, frozen=True, tag=True):
+    """`done` of `total` tokens were handed to the PCs to read; comes for what needs more than one step."""
+
+    done: int
+    total: int
+
+
+class Details(msgspec.Struct, frozen=True):
+    """How an answer came about: the names of the PCs that computed it, in order, those that left included.
+
+    Of the `drafted` tokens that were guessed ahead, `accepted` were right.
+    """
+
+    pcs: list[str] = []
+    drafted: int = 0
+    accepted: int = 0
+
+
 class Finished(msgspec.Struct, frozen=True, tag=True):
     """The answer is complete."""
 
     reason: FinishReason
     usage: Usage
     timings: Timings
+    details: Details = Details()
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -109,7 +128,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
         return "cancelled" if self.code == "cancelled" else "error"
 
 
-Event = Text | Waiting | Recovering | Finished | Failed
+Event = Text | Waiting | Reading | Recovering | Finished | Failed
 
 
 class StageStatus(msgspec.Struct, frozen=True):
@@ -222,7 +241,7 @@ class Generator(Protocol):
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
-        """Yield Waiting, Recovering and Text events, then exactly one Finished or Failed.
+        """Yield Waiting, Reading, Recovering and Text events, then exactly one Finished or Failed.
 
         Closing the iterator cancels the stream.
 

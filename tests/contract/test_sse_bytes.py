@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
 from console.api.openai import routes
 from console.api.openai.answers import StreamedAnswer
 from console.api.openai.responses import ChunkWriter
-from console.pipeline.types import Event, Failed, Text, Waiting
+from console.pipeline.types import Details, Event, Failed, Reading, Text, Waiting
 from tests.conftest import ExpectLogs
-from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, says, serving
+from tests.support.api import CHAT_KEY, ScriptedModel, Step, chat_app, finished, says, serving
 from tests.support.patience import PATIENCE_S
 
 BODY = {"model": "small", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
@@ -83,6 +84,19 @@ async def test_with_usage_every_chunk_has_the_field_and_the_last_one_has_no_choi
         "prompt_tokens_details": {"cached_tokens": 0},
     }
     assert chunks[-1]["timings"] == {"queue_ms": 0.5, "first_token_ms": 10.0, "total_ms": 20.0}
+
+
+async def test_details_and_how_far_the_prompt_is_read_come_only_when_asked() -> None:
+    details = Details(["pc-1", "pc-2"], drafted=8, accepted=5)
+    script: list[Step] = [Reading(256, 600), Text("a", [1]), msgspec.structs.replace(finished(), details=details)]
+    _, events = await stream(ScriptedModel(script), stream_options={"include_usage": True, "include_details": True})
+    assert events[0] == ": reading, 256 of 600 tokens"
+    assert chunk(events[-2])["details"] == {"pcs": ["pc-1", "pc-2"], "drafted": 8, "accepted": 5}
+    assert chunk(events[-2])["timings"]["total_ms"] == 20.0
+    _, events = await stream(ScriptedModel(script), stream_options={"include_details": True})
+    assert chunk(events[-2])["details"]["pcs"] == ["pc-1", "pc-2"]
+    _, events = await stream(ScriptedModel(script), stream_options={"include_usage": True})
+    assert not any(event.startswith(":") or '"details"' in event for event in events)
 
 
 async def test_the_reason_length_is_told() -> None:

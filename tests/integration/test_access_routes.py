@@ -22,6 +22,7 @@ from console.service import ConsoleService, ServiceSettings
 PUBLIC, ANY = "public", "any"
 
 TABLE: dict[tuple[str, str], str] = {
+    ("GET", "/authority.pem"): PUBLIC,
     ("GET", "/healthz"): PUBLIC,
     ("POST", "/admin/v1/login"): PUBLIC,
     ("GET", "/readyz"): "chat",

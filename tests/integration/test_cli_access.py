@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from console.chat_link import read_link
 from console.cli import main
 from console.client import AdminClient
 from console.errors import ServiceRefused, ServiceUnreachable
@@ -46,6 +47,8 @@ async def test_users_and_their_keys_from_first_to_last(tmp_path: Path, run: Run)
         assert [user["has_password"] for user in await run("user list")] == [True, False]
         made = await run("key create laptop --user ada --scope operate --streams 2 --model small")
         assert made["key"]["quota"] == {"streams": 2, "tokens_per_day": None, "models": ["small"]}
+        link = await run("key create chat --user bob --link")
+        assert read_link(link["detail"]["link"]).url == service.api_url
         await run(f"key limit {made['key']['key_id']} --tokens-per-day 5")
         listed = {key["name"]: key for key in await run("key list")}
         assert listed["laptop"]["quota"] == {"streams": None, "tokens_per_day": 5, "models": []}

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from console.api.http import ApiError, json_response
-from console.api.openai.responses import KEEP_ALIVE, QUEUED, RECOVERING, ChunkWriter, completion
-from console.pipeline.types import Ending, Event, Failed, Finished, Recovering, Text, TokenLogprobs, Waiting
+from console.api.openai.responses import KEEP_ALIVE, ChunkWriter, completion
+from console.pipeline.types import Ending, Event, Failed, Finished, Reading, Recovering, Text, TokenLogprobs, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -156,10 +156,9 @@ class StreamedAnswer(Response):
                     if event.text or event.logprobs:
                         await self._write(send, opening + self._writer.text(event.text, event.logprobs))
                         opening = b""
-                elif isinstance(event, Waiting):
-                    await self._write(send, QUEUED % event.ahead)
-                elif isinstance(event, Recovering):
-                    await self._write(send, (RECOVERING % " ".join(event.reason.split())).encode())
+                elif isinstance(event, Waiting | Reading | Recovering):
+                    if note := self._writer.note(event):
+                        await self._write(send, note)
                 elif isinstance(event, Finished):
                     return await self._write(send, opening + self._writer.end(event), last=True)
                 else:

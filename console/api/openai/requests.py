@@ -48,9 +48,13 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """What a stream carries beside text."""
+    """What a stream carries beside text.
+
+    `include_details` is an extension: how far a long prompt is read, in comments, and at the end which PCs answered.
+    """
 
     include_usage: bool | None = None
+    include_details: bool | None = None
 
 
 StopText = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_STOP_CHARACTERS)]

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from console.pipeline.types import Ending, Finished, ScoredToken, TokenLogprobs, Usage
+from console.pipeline.types import (
+    Ending,
+    Finished,
+    Reading,
+    Recovering,
+    ScoredToken,
+    TokenLogprobs,
+    Usage,
+    Waiting,
+)
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": waiting\n\n"
@@ -17,6 +26,8 @@ QUEUED = b": waiting, %d ahead\n\n"
 """A comment of the stream while no place is free: clients that do not know it skip it."""
 RECOVERING = ": recovering, %s\n\n"
 """A comment while PCs are replaced; the answer goes on where it is."""
+READING = b": reading, %d of %d tokens\n\n"
+"""A comment while a long prompt is read, for who asked for details."""
 LEAST_LOGPROB = -9999.0
 """What OpenAI writes for a token that is as good as impossible; JSON has no infinity."""
 
@@ -72,8 +83,12 @@ def completion(
 class ChunkWriter:
     """Renders the events of one stream: same id, time and model on each; `usage: null` only when usage was asked."""
 
-    def __init__(self, answer_id: str, created_s: int, model_id: str, *, include_usage: bool) -> None:
+    def __init__(
+        self, answer_id: str, created_s: int, model_id: str, *, include_usage: bool, include_details: bool = False
+    ) -> None:
+        """`include_details` says that who asks wants to know how the answer comes about: an extension."""
         encode = msgspec.json.encode
+        self.include_details = include_details
         self._include_usage = include_usage
         self._encoder = msgspec.json.Encoder()
         self._head = (
@@ -97,14 +112,26 @@ class ChunkWriter:
             return body + self._after_text
         return body + b'},"logprobs":' + self._encoder.encode(logprobs_object(logprobs)) + self._after_logprobs
 
+    def note(self, event: Waiting | Reading | Recovering) -> bytes:
+        """Return the comment that tells what goes on; empty when nobody asked for it."""
+        if isinstance(event, Waiting):
+            return QUEUED % event.ahead
+        if isinstance(event, Reading):
+            return READING % (event.done, event.total) if self.include_details else b""
+        return (RECOVERING % " ".join(event.reason.split())).encode()
+
     def failed(self, envelope: bytes, reason: Ending) -> bytes:
         """Return the last event of an answer that failed: a chunk with the reason, and the error's object in it."""
         choice = b'{"index":0,"delta":{},"logprobs":null,"finish_reason":' + self._encoder.encode(reason) + b"}],"
         return self._head + choice + envelope.removeprefix(b"{") + b"\n\n"
 
     def end(self, finished: Finished) -> bytes:
-        """Return the last events: finish reason, usage when asked, end mark. The last chunk carries `timings`."""
-        timings = b',"timings":' + self._encoder.encode(finished.timings) + b"}\n\n"
+        """Return the last events: finish reason, usage when asked, end mark. The last chunk carries `timings`.
+
+        Where they were asked for, it carries `details` as well.
+        """
+        details = b',"details":' + self._encoder.encode(finished.details) if self.include_details else b""
+        timings = b',"timings":' + self._encoder.encode(finished.timings) + details + b"}\n\n"
         reason = self._encoder.encode(finished.reason)
         last = self._head + b'{"index":0,"delta":{},"logprobs":null,"finish_reason":' + reason + b"}]"
         if not self._include_usage:

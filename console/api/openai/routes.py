@@ -66,7 +66,10 @@ class OpenAIRoutes:
             return WholeAnswer(events, answer_id, created_s, generator.model_id, logprobs=bool(asked.logprobs))
         options = asked.stream_options
         include_usage = options is not None and bool(options.include_usage)
-        writer = ChunkWriter(answer_id, created_s, generator.model_id, include_usage=include_usage)
+        include_details = options is not None and bool(options.include_details)
+        writer = ChunkWriter(
+            answer_id, created_s, generator.model_id, include_usage=include_usage, include_details=include_details
+        )
         return StreamedAnswer(events, writer)
 
     def _check_model(self, principal: Principal, model_id: str) -> None:
@@ -109,9 +112,9 @@ def _generation(asked: ChatRequest, generator: Generator, principal: Principal) 
 
 
 def _card(model: ServedModel) -> dict[str, object]:
-    """`ready` is an extension."""
+    """`ready` and `context_tokens` are extensions."""
     card = {"id": model.model_id, "object": "model", "created": model.created_s, "owned_by": "fallow"}
-    return card | {"ready": model.ready}
+    return card | {"ready": model.ready, "context_tokens": model.context_tokens}
 
 
 def _not_found(model_id: str) -> ApiError:

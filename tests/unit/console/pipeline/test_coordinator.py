@@ -6,7 +6,17 @@ from contextlib import aclosing
 from typing import Any
 
 from console.pipeline.tokens import ModelTokenizer
-from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Generator, Text, Waiting
+from console.pipeline.types import (
+    Details,
+    Event,
+    Failed,
+    Finished,
+    GenerationRequest,
+    Generator,
+    Reading,
+    Text,
+    Waiting,
+)
 from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import EOS, byte_tokenizer
 from tests.support.toy_stages import (
@@ -35,6 +45,19 @@ async def test_an_answer_comes_in_pieces_and_ends_with_its_usage() -> None:
     assert (last.reason, last.usage.prompt_tokens, last.usage.completion_tokens) == ("stop", 5, 12)
     assert 0 <= last.timings.queue_ms <= last.timings.first_token_ms <= last.timings.total_ms
     assert stages.caches == {}
+
+
+async def test_a_long_prompt_tells_how_far_it_is_read_and_the_end_who_answered() -> None:
+    coordinator = make_coordinator(Stages(count=2), context_tokens=1024)
+    events = await collect(coordinator.generate(make_request("x" * 600, max_tokens=3)))
+    read = [(event.done, event.total) for event in events if isinstance(event, Reading)]
+    assert read
+    assert read == sorted(read)
+    assert {total for _, total in read} == {600}
+    assert read[-1][0] < 600
+    last = events[-1]
+    assert isinstance(last, Finished)
+    assert last.details == Details([stage.device_name for stage in coordinator.status().stages])
 
 
 async def test_the_end_token_is_ignored_on_request() -> None:

@@ -148,7 +148,7 @@ def test_each_accepted_token_keeps_its_own_log_probability() -> None:
     sampled = [next_token([3, 1, *step.tokens[: place + 1]]) for place in range(5)]
     scores = [Logprobs(-float(place), []) for place in range(5)]
     expected = plain_answer([3, 1], 4)[1:]
-    assert scheduler.update(step.id, sampled, scores) == [Outcome(stream, expected, None, scores[:3])]
+    assert scheduler.update(step.id, sampled, scores) == [Outcome(stream, expected, None, scores[:3], drafted=4)]
 
 
 def test_rows_of_a_penalised_stream_carry_their_drafts() -> None:
