@@ -1,0 +1,137 @@
+"""A message's Markdown cut into blocks, again and again while it grows. No I/O.
+
+Only the last block of a growing text can still change, so what lies before it is cut once and never looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+RUN_CHARACTERS = 3000
+"""Text blocks are shown together up to this length: few widgets, and little to lay out anew when one is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A top-level block. `code` says that it is a fenced or indented code block; `language` is what its fence names.
+
+    `source` is its Markdown, for code without the fences. `closed`: nothing that follows can change it.
+    """
+
+    source: str
+    code: bool = False
+    language: str = ""
+    closed: bool = True
+
+
+@cache
+def parser() -> MarkdownIt:
+    """Return the one parser: CommonMark without raw HTML, with tables and strikethrough."""
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+class Cutter:
+    """Cuts one growing text. `closed` are the blocks that stay; `open` is the last one, if it may still change."""
+
+    def __init__(self) -> None:
+        self.closed: list[Block] = []
+        self.open: Block | None = None
+        self._tail = ""
+
+    def add(self, text: str) -> None:
+        """Take more of the text."""
+        self._tail += text
+        if "\n" not in text and self.open is not None and self.open.code:
+            # Inside a fence, nothing but a whole line can change what the block is.
+            self.open = Block(self.open.source + text, code=True, language=self.open.language, closed=False)
+            return
+        self._cut()
+
+    def end(self) -> None:
+        """Nothing follows: the last block is closed, too."""
+        self._cut()
+        if self.open is not None:
+            self.closed.append(Block(self.open.source, self.open.code, self.open.language))
+        self.open, self._tail = None, ""
+
+    def _cut(self) -> None:
+        lines = self._tail.splitlines(keepends=True)
+        found = _blocks(self._tail, lines)
+        self.open = None
+        cut = 0
+        for place, (block, end) in enumerate(found):
+            if place == len(found) - 1 and not block.closed:
+                self.open = block
+                break
+            self.closed.append(Block(block.source, block.code, block.language))
+            cut = end
+        self._tail = "".join(lines[cut:])
+
+
+def cut(text: str) -> list[Block]:
+    """Cut a whole text."""
+    cutter = Cutter()
+    cutter.add(text)
+    cutter.end()
+    return cutter.closed
+
+
+def runs(blocks: Iterable[Block]) -> list[Block]:
+    """Join neighbouring text blocks into longer ones; code stays alone."""
+    joined: list[Block] = []
+    for block in blocks:
+        if joined and joins(joined[-1], block):
+            joined[-1] = join(joined[-1], block)
+        else:
+            joined.append(block)
+    return joined
+
+
+def joins(before: Block, block: Block) -> bool:
+    """Say whether a block is shown together with the one before."""
+    return not before.code and not block.code and len(before.source) + len(block.source) <= RUN_CHARACTERS
+
+
+def join(before: Block, block: Block) -> Block:
+    """Make one block of two text blocks."""
+    return Block(f"{before.source.rstrip()}\n\n{block.source}")
+
+
+def _blocks(text: str, lines: list[str]) -> list[tuple[Block, int]]:
+    """Return the top-level blocks and the line behind each.
+
+    What lies between two blocks (blank lines, definitions of links) belongs to the first, behind a fence to the second.
+    """
+    found: list[tuple[Block, int]] = []
+    tokens = [(token, token.map) for token in _top_level(text) if token.map and token.nesting >= 0]
+    begins = [first for _, (first, _) in tokens[1:]] + [len(lines)]
+    begin = 0
+    for (token, (first, last)), end in zip(tokens, begins, strict=False):
+        if token.type == "fence":
+            found.append((_fenced(token, lines[first:last]), last))
+            if "".join(lines[last:end]).strip() and end == len(lines):
+                found.append((Block("".join(lines[last:]), closed=False), end))
+        else:
+            is_code = token.type == "code_block"
+            source = token.content if is_code else "".join(lines[begin:end])
+            found.append((Block(source, code=is_code, closed=False), end))
+        begin = found[-1][1]
+    if not tokens and text.strip():
+        found.append((Block(text, closed=False), len(lines)))
+    return found
+
+
+def _fenced(token: Token, lines: list[str]) -> Block:
+    bare = lines[-1].strip()
+    ends = len(lines) > 1 and len(bare) >= len(token.markup) and set(bare) == {token.markup[0]}
+    language = token.info.split()[0] if token.info.split() else ""
+    return Block(token.content, code=True, language=language, closed=ends and lines[-1].endswith("\n"))
+
+
+def _top_level(text: str) -> list[Token]:
+    return [token for token in parser().parse(text) if token.level == 0]
