@@ -210,7 +210,7 @@ def test_something_else_than_a_database_is_said_so(path: Path) -> None:
 
 
 def test_the_store_works_in_a_thread_of_its_own_in_order(path: Path) -> None:
-    posted: queue.Queue[Callable[[], None]] = queue.Queue()
+    posted: queue.Queue[Callable[[], object]] = queue.Queue()
     troubles: list[StoreUnusable] = []
     store = Store(path, posted.put)
     store.start(troubles.append)
@@ -229,7 +229,7 @@ def test_the_store_works_in_a_thread_of_its_own_in_order(path: Path) -> None:
 
 
 def test_a_store_that_cannot_be_opened_says_why_and_ends(tmp_path: Path) -> None:
-    posted: queue.Queue[Callable[[], None]] = queue.Queue()
+    posted: queue.Queue[Callable[[], object]] = queue.Queue()
     troubles: list[StoreUnusable] = []
     (tmp_path / "chats.sqlite").mkdir()
     store = Store(tmp_path / "chats.sqlite", posted.put)
