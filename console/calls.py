@@ -267,6 +267,11 @@ def status() -> Call[wire.Status]:
     return _call("GET", "/status", wire.Status)
 
 
+def performances() -> Call[wire.Performances]:
+    """Return how fast each model answered in the last quarter of an hour."""
+    return _call("GET", "/performance", wire.Performances)
+
+
 def log_in(name: str, password: str) -> Call[wire.Session]:
     """Buy a session with a password. Refused with 401 or 429."""
     return _call("POST", "/login", wire.Session, wire.Login(name, password))

@@ -19,6 +19,7 @@ from console.deployments.book import Book
 from console.deployments.entry import Entry, SavedPlan
 from console.deployments.keeper import Keeper
 from console.deployments.live import LivePipeline
+from console.deployments.performance import BUCKET_S, Performance
 from console.deployments.replacing import Replacing
 from console.deployments.routed import RoutedModel
 from console.errors import DeployRefused
@@ -41,6 +42,7 @@ class Deployments:
     def __init__(self, registry: Registry, hub: Hub, shelf: LibraryShelf) -> None:
         self._hub = hub
         self._shelf = shelf
+        self._performance: dict[str, Performance] = {}
         self._facts = FleetFacts(registry, hub)
         self._book = Book(registry, hub)
         self._keeper = Keeper(hub, shelf, self._facts, self._book)
@@ -77,7 +79,14 @@ class Deployments:
         """Return what answers for a model. Raises KeyError or ModelUnavailable."""
         if not self._book.of_model(model_id):
             raise KeyError(model_id)
-        return RoutedModel(model_id, lambda: self._book.of_model(model_id))
+        performance = self._performance.setdefault(model_id, Performance())
+        return RoutedModel(model_id, lambda: self._book.of_model(model_id), performance)
+
+    def performances(self) -> wire.Performances:
+        """Describe how fast each model answered lately, also one that is not served any more."""
+        now_s = time.monotonic()
+        self._performance = {model: one for model, one in self._performance.items() if not one.is_over(now_s)}
+        return wire.Performances(BUCKET_S, [one.view(model, now_s) for model, one in self._performance.items()])
 
     def live(self) -> list[LivePipeline]:
         """List what is up."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from console.deployments.entry import Entry
 from console.deployments.live import LivePipeline
+from console.deployments.performance import Performance
 from console.errors import ModelUnavailable
 from console.pipeline.plans import QUEUE_LIMIT
-from console.pipeline.types import Event, Failed, GenerationRequest
+from console.pipeline.types import Event, Failed, GenerationRequest, Text
 from console.routing import PipelineLoad, choose
 
 FULL_RETRY_S = 2
@@ -17,9 +19,13 @@ FULL_RETRY_S = 2
 class RoutedModel:
     """Implements `Generator` over the pipelines of a model that are up when an answer begins."""
 
-    def __init__(self, model_id: str, entries: Callable[[], Sequence[Entry]]) -> None:
-        """`entries` returns the model's pipelines. Raises ModelUnavailable when none is up, or all are full."""
+    def __init__(self, model_id: str, entries: Callable[[], Sequence[Entry]], performance: Performance) -> None:
+        """`entries` returns the model's pipelines; `performance` takes note of the answers.
+
+        Raises ModelUnavailable when none is up, or all are full.
+        """
         self.model_id = model_id
+        self._performance = performance
         self._entries = entries
         up = self._up()
         if not up:
@@ -54,8 +60,14 @@ class RoutedModel:
             return
         live = next(live for live, load in up if load is chosen)
         events = live.coordinator.generate(request)
+        last_s, answering = time.monotonic(), False
         try:
             async for event in events:
+                if isinstance(event, Text) and event.token_ids:
+                    now_s = time.monotonic()
+                    note = self._performance.note_more if answering else self._performance.note_first
+                    note(now_s, len(event.token_ids), now_s - last_s)
+                    last_s, answering = now_s, True
                 yield event
         finally:
             await events.aclose()

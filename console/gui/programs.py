@@ -61,12 +61,14 @@ class Programs:
             return ""
         return said[-1].removeprefix(ERROR).strip() if said else ""
 
-    def chat_program(self) -> str:
-        """Return the chat program that is installed on this PC, or an empty text."""
-        beside = Path(sys.executable).parent
-        return shutil.which(CHAT_PROGRAM) or shutil.which(CHAT_PROGRAM, path=str(beside)) or ""
 
-    def chat(self) -> bool:
-        """Open the chat. Returns whether it could be started."""
-        program = self.chat_program()
-        return bool(program) and bool(QProcess.startDetached(program, [])[0])
+def chat_program() -> str:
+    """Return the chat program that is installed on this PC, or an empty text."""
+    beside = Path(sys.executable).parent
+    return shutil.which(CHAT_PROGRAM) or shutil.which(CHAT_PROGRAM, path=str(beside)) or ""
+
+
+def open_chat() -> bool:
+    """Open the chat window. Returns whether it could be started."""
+    program = chat_program()
+    return bool(program) and bool(QProcess.startDetached(program, [])[0])

@@ -49,6 +49,7 @@ class AdminRoutes:
         """List the routes, each behind the gate of its scope."""
         table: list[AdminRoute] = [
             ("GET", "/status", "view", self.status),
+            ("GET", "/performance", "view", self.performance),
             ("GET", "/libraries", "view", self.list_libraries),
             ("POST", "/libraries", "operate", self.add_library),
             ("DELETE", "/libraries/{digest}", "operate", self.remove_library),
@@ -63,6 +64,9 @@ class AdminRoutes:
 
     async def status(self, request: Request, actor: Actor) -> Response:
         return json_response(self._overview.status())
+
+    async def performance(self, request: Request, actor: Actor) -> Response:
+        return json_response(self._deployments.performances())
 
     async def list_libraries(self, request: Request, actor: Actor) -> Response:
         return json_response(wire.Libraries(self._shelf.list()))

@@ -143,3 +143,26 @@ class Status(msgspec.Struct, frozen=True):
     agents_connected: int
     agents_known: int
     pipelines: list[PipelineView]
+
+
+class ModelPerformance(msgspec.Struct, frozen=True):
+    """How fast a model answered, as whoever asked saw it: 95 of 100 times were at most as long; None: there were none.
+
+    The first three are of the last five minutes; the lists have a value for each of `Performances.bucket_s`, the oldest
+    first, up to the one that is not over yet.
+    """
+
+    model: str
+    answers: int
+    first_token_ms: float | None
+    between_tokens_ms: float | None
+    tokens_per_second: list[float]
+    first_token_ms_then: list[float | None]
+    between_tokens_ms_then: list[float | None]
+
+
+class Performances(msgspec.Struct, frozen=True):
+    """How fast each model answered in the last quarter of an hour."""
+
+    bucket_s: float
+    models: list[ModelPerformance]

@@ -45,6 +45,20 @@ async def test_each_pipeline_has_pcs_and_numbers_of_its_own_and_status_shows_bot
         assert isinstance((await ask(deployments))[-1], Finished)
 
 
+async def test_answers_of_all_pipelines_are_measured_together_and_probes_are_not(
+    fleet: Fleet, registry: Registry, library: Path
+) -> None:
+    async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
+        await all_events(deployments, TWICE)
+        assert deployments.performances().models == []
+        for _ in range(2):
+            await ask(deployments)
+        (measured,) = deployments.performances().models
+        assert (measured.model, measured.answers) == ("small", 2)
+        assert measured.first_token_ms is not None
+        assert measured.between_tokens_ms is not None
+
+
 async def test_answers_at_once_are_spread_over_the_pipelines(fleet: Fleet, registry: Registry, library: Path) -> None:
     async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
         await all_events(deployments, TWICE)
