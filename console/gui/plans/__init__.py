@@ -1,0 +1,1 @@
+"""Plans made by hand, and who talks to whom."""

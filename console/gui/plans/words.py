@@ -1,0 +1,85 @@
+"""What is said of a plan and its check, in words. No Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from console.planner.given import CheckedPipeline, CheckedPlan, CheckedStage
+
+MB, GB = 1_000_000, 1_000_000_000
+
+
+def size(count: int) -> str:
+    """Return bytes as people read them, as the planner's sentences do."""
+    return f"{count / GB:.1f} GB" if count >= GB else f"{-(-count // MB)} MB"
+
+
+def layers(first: int, last: int) -> str:
+    """Name the layers `first <= i < last`."""
+    return f"layer {first}" if last - first == 1 else f"layers {first}\N{EN DASH}{last - 1}"
+
+
+def memory(stage: CheckedStage) -> str:
+    """Say how much of its PC's memory a stage takes."""
+    return f"{size(stage.stage.memory_bytes)} of {size(stage.budget_bytes)}"
+
+
+def filled(stage: CheckedStage) -> float:
+    """Return how full its PC's memory is: 1 is full, more does not fit."""
+    needed = stage.stage.memory_bytes
+    return needed / stage.budget_bytes if stage.budget_bytes else (2.0 if needed else 0.0)
+
+
+def headline(found: CheckedPlan) -> str:
+    """Say how fast the plan answers."""
+    plans = [one.plan for one in found.pipelines]
+    known = [plan for plan in plans if plan is not None]
+    if not known or len(known) < len(plans):
+        return "How fast it is cannot be said yet."
+    full = sum(plan.full_tokens_per_second for plan in known)
+    slowest = min(plan.tokens_per_second for plan in known)
+    streams = sum(plan.streams for plan in known)
+    one = f"{slowest:.1f} tokens/s for one answer ({1000 / slowest:.0f} ms a token)"
+    return f"{one}, {full:.1f} tokens/s over all of up to {streams}."
+
+
+def lane_rate(pipeline: CheckedPipeline) -> str:
+    """Say how fast one pipeline is; empty where that cannot be said."""
+    plan = pipeline.plan
+    return (
+        "" if plan is None else f"{plan.tokens_per_second:.1f} tokens/s, {1000 / plan.tokens_per_second:.0f} ms a token"
+    )
+
+
+def difference(found: CheckedPlan, *, runs: bool) -> list[str]:
+    """Say what would change against what runs."""
+    stages = [one for pipeline in found.pipelines for one in pipeline.stages]
+    fetched = sum(one.stage.fetch_bytes for one in stages)
+    fetch = f"{size(fetched)} have to be fetched." if fetched else "Every PC has its layers on its disk."
+    if not runs:
+        return ["Nothing of it runs now.", fetch]
+    moved = sum(one.moved_layers for one in stages)
+    joins = [name for one in found.pipelines for name in one.joins]
+    leaves = [name for one in found.pipelines for name in one.leaves]
+    if not moved and not joins and not leaves:
+        return ["Every layer stays where it runs now."]
+    lines = [f"{moved} {'layer moves' if moved == 1 else 'layers move'}. {fetch}"]
+    lines += [f"Joins: {', '.join(joins)}."] if joins else []
+    return lines + ([f"Leaves: {', '.join(leaves)}."] if leaves else [])
+
+
+def faults_at(found: CheckedPlan | None, pipeline: int, stage: int) -> list[str]:
+    """Return what is wrong with one stage."""
+    faults = () if found is None else found.faults
+    return [fault.text for fault in faults if (fault.pipeline, fault.stage) == (pipeline, stage)]
+
+
+def stage_sentence(name: str, number: int, index: int, checked: CheckedStage | None, faults: Sequence[str]) -> str:
+    """Say everything of a stage, for screen readers and for where there is no room."""
+    text = f"{name}, pipeline {number + 1}, stage {index + 1}"
+    if checked is not None:
+        stage = checked.stage
+        text += f": {layers(stage.first, stage.last)}"
+        if stage.memory_bytes:
+            text += f", {memory(checked)}, {stage.ms:.1f} ms a step and {stage.hop_ms:.1f} ms on the way"
+    return f"{text}. {' '.join(faults)}".strip()

@@ -1,0 +1,68 @@
+"""A page of plans on a desk without a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from console.gui.page import Desk
+from console.gui.plans.model import Edited
+from console.gui.plans.page import PlansPage
+from console.registry.records import Scope
+from tests.support.planned_desk import ToyService, tell_all, toy_desk, toy_service
+
+
+@dataclass
+class Shown:
+    """A page in sight that has heard everything."""
+
+    page: PlansPage
+    desk: Desk
+    service: ToyService
+
+    def lanes(self) -> list[str]:
+        """Return the plan like "0:4 1:8": PCs by their place in the fleet, with so many layers."""
+        plan = self.page.editor.plan
+        assert plan is not None
+        return lanes_of(plan)
+
+    def tell(self) -> None:
+        tell_all(self.desk, self.service)
+
+
+def lanes_of(plan: Edited) -> list[str]:
+    return [
+        " ".join(f"{one.device_id.removeprefix('id-')}:{one.last - one.first}" for one in lane) for lane in plan.lanes
+    ]
+
+
+Opening = Callable[..., Shown]
+
+
+@pytest.fixture
+def opening(qtbot: QtBot, qapp: QApplication) -> Iterator[Opening]:
+    """Open a page: the toy service, and the scopes of who looks."""
+    opened: list[PlansPage] = []
+
+    def begin(service: ToyService | None = None, scopes: tuple[Scope, ...] = ("admin",)) -> Shown:
+        if service is None:
+            service = toy_service(900, 700, 600, 500)
+            service.run([(0, 0, 4), (1, 4, 12)])
+        with toy_desk(service, scopes) as desk:
+            page = PlansPage(desk)
+            opened.append(page)
+            page.resize(1200, 800)
+            page.show()
+            shown = Shown(page, desk, service)
+            shown.tell()
+            return shown
+
+    yield begin
+    for page in opened:
+        page.hide()
+        page.deleteLater()
+    qapp.processEvents()
