@@ -5,6 +5,7 @@ from __future__ import annotations
 from console.gui.devices.page import DevicesPage
 from console.gui.overview.page import OverviewPage
 from console.gui.page import Page
+from console.gui.plans.page import PlansPage
 
-PAGES: tuple[type[Page], ...] = (OverviewPage, DevicesPage)
+PAGES: tuple[type[Page], ...] = (OverviewPage, DevicesPage, PlansPage)
 """Each is made with the desk alone, and only for somebody who has its `scope`."""
