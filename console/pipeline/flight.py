@@ -12,12 +12,16 @@ class Deadlines(NamedTuple):
 
     A long prefill is slow but not stuck, so its deadline grows with its size. Where missing one only
     means to go on elsewhere, the steps before say how long one takes: `usual` times that, and at least `least_s`.
+
+    After `probe_s` without progress a step without rows follows, and others, each twice as long after the one before.
+    A stage that is only slow answers it after the others; so its answer proves which ones are lost.
     """
 
     step_s: float = 30.0
     token_s: float = 0.1
     least_s: float = 3.0
     usual: float = 20.0
+    probe_s: float = 0.5
 
 
 DEFAULT_DEADLINES = Deadlines()
@@ -41,6 +45,7 @@ class Flight:
         self._progress_s = 0.0
         self._usual_s = 0.0
         """The longest pause between two answers, fading."""
+        self._probes = 0
         self._least_s = deadlines.least_s
         self.hasty = False
         """Whether a missed deadline costs little."""
@@ -57,14 +62,28 @@ class Flight:
         for step_id, other in self._sent.items():
             self._sent[step_id] = other._replace(alone=False)
         if alone:
-            self._progress_s = now_s
+            self._progress_s, self._probes = now_s, 0
         self._sent[step.id] = Sent(step, now_s, alone)
 
     def remove(self, step_id: int, now_s: float) -> Sent | None:
         """Note that a step was answered or given up: that is progress."""
         self._usual_s = max(now_s - self._progress_s, USUAL_KEPT * self._usual_s)
-        self._progress_s = now_s
+        self._progress_s, self._probes = now_s, 0
         return self._sent.pop(step_id, None)
+
+    @property
+    def oldest(self) -> int | None:
+        """The step that is answered next."""
+        return next(iter(self._sent), None)
+
+    def probed(self) -> None:
+        """Note that a step without rows was sent to find out what is lost."""
+        self._probes += 1
+
+    def probe_in_s(self, now_s: float) -> float:
+        """How soon such a step is due."""
+        waits = 2.0 ** (self._probes + 1) - 1
+        return self._progress_s + self._deadlines.probe_s * waits - now_s
 
     def missed(self) -> None:
         """A deadline was missed: the next one is later, for the case that nothing was wrong."""

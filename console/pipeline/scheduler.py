@@ -138,6 +138,13 @@ class Scheduler:
         self._in_flight[step.id] = step
         return step
 
+    def probe(self) -> Step:
+        """Return a step without rows, beyond all limits: its answer proves that nothing before it is still to come."""
+        step = Step(self._next_step, [], [], [])
+        self._next_step += 1
+        self._in_flight[step.id] = step
+        return step
+
     def expects(self, step_id: int) -> int | None:
         """Say how many ids must answer a step, or None if it is not the oldest in flight."""
         oldest = next(iter(self._in_flight), None)

@@ -85,6 +85,8 @@ class Traffic:
         self._vocab_size = vocab_size
         self._clock = clock
         self._flight = Flight(deadlines)
+        self._refused: dict[int, str] = {}
+        """Why steps could not be run that others, still unanswered, left before."""
         self._watch: asyncio.TimerHandle | None = None
         self._codec: StepCodec | None = None
         self._outbox: Outbox | None = None
@@ -106,6 +108,7 @@ class Traffic:
         """Let nothing leave any more and forget what is on its way; frames that still come are dropped."""
         self._codec = None
         self._flight.clear()
+        self._refused.clear()
         if self._outbox is not None:
             self._outbox.clear()
         if self._watch is not None:
@@ -123,12 +126,15 @@ class Traffic:
         if self._codec is None or self._outbox is None:
             return
         while (step := self._scheduler.schedule()) is not None:
-            self._flight.add(step, self._clock())
-            self._outbox.send(self._codec.step(step))
-            self._listener.sent(step)
+            self._send(step, self._codec, self._outbox)
         self._listener.pumped()
         if self._flight and self._watch is None:
             self._arm()
+
+    def _send(self, step: Step, codec: StepCodec, outbox: Outbox) -> None:
+        self._flight.add(step, self._clock())
+        outbox.send(codec.step(step))
+        self._listener.sent(step)
 
     def on_frame(self, frame: Frame) -> None:
         """Take a TOKENS or NACK frame; everything stale, repeated, out of order or malformed is dropped and counted."""
@@ -155,10 +161,13 @@ class Traffic:
         if reply is None:
             self._drop(frame, "it does not answer its step")
             self._fail_step(frame.step, f"{self._name(-1)} answered a step with something else than its tokens.")
+            self._fail_refused()
+            self.pump()
             return
         outcomes = self._scheduler.update(frame.step, reply.ids, reply.logprobs)
         now_s = self._clock()
         sent = self._flight.remove(frame.step, now_s)
+        self._fail_refused()
         self.pump()
         asyncio.get_running_loop().call_soon(self._listener.came, outcomes, now_s)
         if sent is not None:
@@ -185,13 +194,21 @@ class Traffic:
         elif nack.code in _LOST:
             self._listener.lost(f"{self._name(nack.stage)} cannot go on: {nack.message}")
         else:
-            self._fail_step(frame.step, f"{self._name(nack.stage)} could not run a step ({nack.code}): {nack.message}")
+            # One that was lost before it may be the cause; then all of this is done again, and nobody has failed.
+            said = f"{self._name(nack.stage)} could not run a step ({nack.code}): {nack.message}"
+            self._refused[frame.step] = said
+            self._fail_refused()
+            self.pump()
+
+    def _fail_refused(self) -> None:
+        """Give up the refused steps before which nothing is to come any more."""
+        while (oldest := self._flight.oldest) is not None and oldest in self._refused:
+            self._fail_step(oldest, self._refused.pop(oldest))
 
     def _fail_step(self, step_id: int, message: str) -> None:
         log.warning("%s", message)
         self._flight.remove(step_id, self._clock())
         self._listener.failed(self._scheduler.fail_step(step_id), message)
-        self.pump()
 
     def _link_failed(self, outbox: Outbox, error: Exception) -> None:
         if self._codec is not None and outbox is self._outbox:
@@ -208,7 +225,11 @@ class Traffic:
                 f" (PCs: {', '.join(stage.device_name for stage in self.stages)})."
             )
             return
-        self._watch = asyncio.get_running_loop().call_later(left_s, self._watched)
+        if (probe_in_s := self._flight.probe_in_s(self._clock())) <= 0 and self._codec is not None and self._outbox:
+            self._send(self._scheduler.probe(), self._codec, self._outbox)
+            self._flight.probed()
+            probe_in_s = self._flight.probe_in_s(self._clock())
+        self._watch = asyncio.get_running_loop().call_later(max(0.0, min(left_s, probe_in_s)), self._watched)
 
     def _watched(self) -> None:
         self._watch = None

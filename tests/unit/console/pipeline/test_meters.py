@@ -90,3 +90,18 @@ def test_where_a_missed_deadline_costs_little_the_steps_before_say_what_is_late(
     assert flight.left_s(1.1) == 20.0
     flight.hasty = False
     assert flight.left_s(1.1) == 30.0
+
+
+def test_without_progress_probes_follow_each_twice_as_long_after_the_one_before() -> None:
+    flight = Flight(Deadlines(probe_s=0.5))
+    flight.add(make_step(1), 100.0)
+    due = []
+    for number in range(3):
+        due.append(flight.probe_in_s(100.0))
+        flight.add(make_step(2 + number), 100.0 + due[-1])
+        flight.probed()
+    assert due == [0.5, 1.5, 3.5]
+    assert flight.oldest == 1
+    flight.remove(1, 104.0)
+    assert flight.probe_in_s(104.0) == 0.5, "that was progress"
+    assert flight.oldest == 2

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from agent.link.frames import Frame, FrameType
 from agent.stage.types import Epoch, Nack, Sampling, StreamId
 from console.pipeline.coordinator import Coordinator
+from console.pipeline.flight import Deadlines
 from console.pipeline.plans import Limits
 from console.pipeline.scheduler import Scheduler
 from console.pipeline.types import Event, Failed, Finished, Recovering, StageInfo, Waiting
+from tests.support.patience import until
 from tests.support.played_stages import Guesses, PlayedStages, plain_answer
 from tests.support.toy_stages import (
     Stages,
@@ -233,6 +235,98 @@ async def test_an_answer_that_was_lost_on_its_way_is_noticed_by_the_next_one() -
     take_over(coordinator)
     for one, prompt in zip(asked, ("one", "two"), strict=True):
         assert ids_of(await one.task) == ids_of(await undisturbed(prompt))
+
+
+async def test_an_answer_that_was_lost_with_none_behind_it_is_noticed_by_a_step_sent_for_that() -> None:
+    stages = Stages(count=2)
+    coordinator = make_coordinator(stages, deadlines=Deadlines(probe_s=0.01))
+    reasons: list[str] = []
+    coordinator.on_lost = reasons.append
+    asked = Asked(coordinator)
+    await asked.has(3)
+    lost: list[int] = []
+
+    def lose_one(frame: Frame) -> list[Frame]:
+        if not lost:
+            lost.append(frame.step)
+            return []
+        return [frame]
+
+    stages.change = lose_one
+    await until(lambda: bool(reasons))
+    assert reasons == ["An answer of pc-1 (stage 1) did not come, but the one after it."]
+    assert stages.rows[-1] == []
+    take_over(coordinator)
+    assert ids_of(await asked.task) == ids_of(await undisturbed("hello"))
+
+
+@pytest.mark.parametrize("engine_says", ["kv_full", "bad_step"])
+async def test_a_step_refused_for_what_was_lost_before_it_fails_nobody(engine_says: str) -> None:
+    stages = Stages(count=2)
+    coordinator = make_coordinator(stages, deadlines=Deadlines(probe_s=0.01))
+    reasons: list[str] = []
+    coordinator.on_lost = reasons.append
+    asked = [Asked(coordinator, prompt) for prompt in ("one", "two")]
+    for one in asked:
+        await one.has(3)
+    seen: list[int] = []
+
+    def lose_one_and_refuse_the_next(frame: Frame) -> list[Frame]:
+        seen.append(frame.step)
+        if len(seen) == 1:
+            return []
+        if len(seen) == 2:
+            table = msgspec.msgpack.encode(Nack(1, engine_says, "The step needs more room."))
+            return [Frame(FrameType.NACK, 3, 5, frame.step, frame.sequence, 1, table, None)]
+        return [frame]
+
+    stages.change = lose_one_and_refuse_the_next
+    await until(lambda: bool(reasons))
+    take_over(coordinator)
+    for one, prompt in zip(asked, ("one", "two"), strict=True):
+        assert ids_of(await one.task) == ids_of(await undisturbed(prompt))
+
+
+async def test_a_refusal_that_overtakes_an_answer_is_told_after_it(expected_logs: Any) -> None:
+    expected_logs(LOGGER, "kv_full")
+    stages = Stages(count=2)
+    coordinator = make_coordinator(stages)
+    asked = [Asked(coordinator, prompt) for prompt in ("one", "two")]
+    for one in asked:
+        await one.has(3)
+    late: list[Frame] = []
+
+    def refuse_early(frame: Frame) -> list[Frame]:
+        if not late:
+            late.append(frame)
+            return []
+        if len(late) == 1:
+            late.append(frame)
+            table = msgspec.msgpack.encode(Nack(0, "kv_full", "The step needs more room."))
+            return [Frame(FrameType.NACK, 3, 5, frame.step, frame.sequence, 0, table, None), late[0]]
+        return [frame]
+
+    stages.change = refuse_early
+    events = [await one.task for one in asked]
+    ends = [finish_of(each) for each in events]
+    assert sorted(ends) == ["length", "stage_failed"]
+    fine = ends.index("length")
+    assert ids_of(events[fine]) == ids_of(await undisturbed(["one", "two"][fine]))
+
+
+async def test_stages_that_are_only_slow_are_not_lost() -> None:
+    stages = Stages(count=2)
+    coordinator = make_coordinator(stages, deadlines=Deadlines(probe_s=0.001))
+    reasons: list[str] = []
+    coordinator.on_lost = reasons.append
+    asked = Asked(coordinator, max_tokens=12)
+    await asked.has(3)
+    stages.paused = True
+    await until(lambda: len(stages.rows) > 3 and stages.rows[-3:] == [[], [], []])
+    stages.resume()
+    assert ids_of(await asked.task) == ids_of(await undisturbed("hello", max_tokens=12))
+    assert not reasons
+    assert coordinator.status().dropped_replies == 0
 
 
 async def test_a_loss_that_nobody_makes_good_ends_every_answer(expected_logs: Any) -> None:
