@@ -154,8 +154,13 @@ def libraries() -> Call[list[wire.Library]]:
 
 
 def add_library(folder: Path) -> Call[wire.Library]:
-    """Add a library in a folder of the console's PC."""
-    return _call("POST", "/libraries", wire.Library, wire.NewLibrary(str(folder.absolute())), silence_s=600)
+    """Add a library in a folder of this PC, which is the console's, too."""
+    return add_library_at(str(folder.absolute()))
+
+
+def add_library_at(path: str) -> Call[wire.Library]:
+    """Add a library in a folder of the console's PC, by its path there."""
+    return _call("POST", "/libraries", wire.Library, wire.NewLibrary(path), silence_s=600)
 
 
 def remove_library(digest: str) -> Call[None]:

@@ -50,7 +50,10 @@ class Places:
     def _is_shown(self, path: Path) -> bool:
         if path.name.startswith("."):
             return False
-        return not path.is_symlink() or path.resolve().is_relative_to(self.root)
+        try:
+            return not path.is_symlink() or path.resolve().is_relative_to(self.root)
+        except (OSError, RuntimeError):  # a loop of links
+            return False
 
 
 def _entry(path: Path) -> Entry | None:

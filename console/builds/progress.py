@@ -86,7 +86,7 @@ def heard(build: Build, event: Event, now_s: float) -> Build:
 
 def ended(build: Build, exit_code: int, wish: Wish, last_words: str, now_s: float) -> Build:
     """The exporter's process ended; `last_words` is the last line of its standard error."""
-    spent_s = build.spent_s + now_s - (build.begun_s or now_s)
+    spent_s = build.spent_s + now_s - (now_s if build.begun_s is None else build.begun_s)
     build = msgspec.structs.replace(build, ended_s=now_s, spent_s=spent_s, memory_bytes=0, process_id=0)
     if exit_code == 0 and build.digest:
         return msgspec.structs.replace(build, message="", error="")
@@ -98,7 +98,9 @@ def ended(build: Build, exit_code: int, wish: Wish, last_words: str, now_s: floa
 
 def found_again(build: Build, now_s: float) -> Build:
     """The service was started again, and this build worked when it ended."""
-    build = msgspec.structs.replace(build, ended_s=build.news_s or now_s, process_id=0, memory_bytes=0)
+    build = msgspec.structs.replace(
+        build, ended_s=now_s if build.news_s is None else build.news_s, process_id=0, memory_bytes=0
+    )
     if build.digest:
         problem = "The console's service ended meanwhile." if build.phase == "evaluating" else ""
         message = "" if build.published else "The service ended before it was published; publish it now."
@@ -140,7 +142,7 @@ def viewed(build: Build, now_s: float) -> Build:
     """Add what depends on the time: how long it will still take, and whether it stalls."""
     if build.state not in {"running", "stopping"}:
         return build
-    quiet_s = now_s - (build.news_s or now_s)
+    quiet_s = 0.0 if build.news_s is None else now_s - build.news_s
     patience_s = max(LEAST_STALL_S, STALLED_LAYERS * build.layer_s)
     return msgspec.structs.replace(
         build,

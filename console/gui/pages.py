@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from console.gui.devices.page import DevicesPage
+from console.gui.models.page import ModelsPage
 from console.gui.overview.page import OverviewPage
 from console.gui.page import Page
 from console.gui.plans.page import PlansPage
 
-PAGES: tuple[type[Page], ...] = (OverviewPage, DevicesPage, PlansPage)
+PAGES: tuple[type[Page], ...] = (OverviewPage, DevicesPage, ModelsPage, PlansPage)
 """Each is made with the desk alone, and only for somebody who has its `scope`."""

@@ -19,8 +19,9 @@ T = TypeVar("T")
 class ConsoleThread:
     """A running service. `call` does something on its loop and waits for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
+        self._settings = ServiceSettings(folder=folder, keyring=False, **settings)
         self.service: ConsoleService
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
@@ -47,16 +48,16 @@ class ConsoleThread:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        async with ConsoleService(ServiceSettings(folder=self.folder, keyring=False)) as service:
+        async with ConsoleService(self._settings) as service:
             self.service = service
             self._started.set()
             await self._stopping.wait()
 
 
 @contextlib.contextmanager
-def console_thread(folder: Path) -> Iterator[ConsoleThread]:
+def console_thread(folder: Path, **settings: Any) -> Iterator[ConsoleThread]:
     """Run a service on a data folder."""
-    running = ConsoleThread(folder)
+    running = ConsoleThread(folder, **settings)
     running.begin()
     try:
         yield running

@@ -67,10 +67,12 @@ def test_events_modes_and_options_are_the_exporters() -> None:
 
 
 def test_eight_bits_and_a_share_of_them_take_more_room() -> None:
-    sizes = [
-        estimate.needs_of(FACTS, BuildRequest(source="/s", out="/o", layers=layers, int8_ratio=ratio), 1).library_bytes
-        for layers, ratio in (("int4_sym", 0.0), ("int4_sym", 0.5), ("int8_asym", 0.0))
-    ]
+    asked = (
+        BuildRequest(source="/s", out="/o", layers="int4_sym"),
+        BuildRequest(source="/s", out="/o", layers="int4_sym", int8_ratio=0.5),
+        BuildRequest(source="/s", out="/o", layers="int8_asym"),
+    )
+    sizes = [estimate.needs_of(FACTS, one, 1).library_bytes for one in asked]
     assert sizes == sorted(sizes)
     assert len(set(sizes)) == 3
 

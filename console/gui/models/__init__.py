@@ -1,0 +1,1 @@
+"""The page of the models: libraries, builds, deployments, deliveries."""

@@ -1,0 +1,304 @@
+"""The deploy dialog: what is asked for beside what the planner would do, then the rollout, which goes on by itself."""
+
+from __future__ import annotations
+
+import time
+from typing import get_args
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFormLayout,
+    QSpinBox,
+    QSplitter,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from agent.look.loop import Job
+from agent.look.widgets import Table, heading, label, scrolled
+from agent.stage.types import EngineChoice
+from console import calls
+from console.api.admin import types as wire
+from console.api.admin.plan_types import PlanRequest, Plans
+from console.errors import ClientError
+from console.gui.models.follow import Rollouts
+from console.gui.models.parts import Bars, Dialog, across, button, field, say
+from console.gui.models.rollout import Rollout, headline
+from console.gui.models.texts import size_text
+from console.gui.page import Desk
+
+SETTLE_MS = 400
+TICK_MS = 1000
+ENGINES: dict[str, str] = {"auto": "Chosen by each PC (recommended)"}
+
+
+class DeployForm(QWidget):
+    """What is asked for. `changed` comes with every change."""
+
+    changed = Signal()
+
+    def __init__(self, libraries: list[wire.Library]) -> None:
+        super().__init__()
+        self.model = QComboBox()
+        usable = [library for library in libraries if not library.problem]
+        for library in usable:
+            if self.model.findData(library.model_id) < 0 and library.role == "target":
+                self.model.addItem(library.model_id, library.model_id)
+        self.context = _number(16, 1 << 20, 2048, " tokens")
+        self.context.setSingleStep(512)
+        self.streams = _number(1, 256, 8)
+        self.stages = _number(0, 256, 0)
+        self.stages.setSpecialValueText("Chosen by the planner")
+        self.replicas = _number(1, 64, 1)
+        self.standbys = _number(0, 64, 0)
+        self.standby = _choice({"warm": "with the layers on their disk", "hot": "with a stage loaded"})
+        self.numerics = _choice({"fast": "Fast", "exact": "Exact: the same text on any PCs, slower"})
+        self.engine = _choice({name: ENGINES.get(name, name) for name in get_args(EngineChoice)})
+        self.draft = _choice({"lookup": "From the text so far (recommended)", "none": "Off"})
+        for library in usable:
+            if library.role == "draft":
+                self.draft.addItem(f"By the draft model {library.model_id}", library.model_id)
+        form = QFormLayout(self)
+        form.setContentsMargins(0, 0, 0, 0)
+        for text, widget in (
+            ("Model", self.model),
+            ("Longest conversation", self.context),
+            ("Answers at once", self.streams),
+            ("PCs that share it", self.stages),
+            ("Pipelines side by side", self.replicas),
+            ("PCs in reserve", self.standbys),
+            ("They stand by", self.standby),
+            ("Numerics", self.numerics),
+            ("Engine", self.engine),
+            ("Guessing ahead", self.draft),
+        ):
+            field(form, text, widget)
+            if isinstance(widget, QComboBox):
+                widget.currentIndexChanged.connect(lambda _: self.changed.emit())
+            else:
+                widget.valueChanged.connect(lambda _: self.changed.emit())
+
+    def choose(self, model: str, request: wire.DeployRequest | None) -> None:
+        """Begin with a model, and with what was asked for it before."""
+        self.model.setCurrentIndex(max(0, self.model.findData(model)))
+        if request is None:
+            return
+        for number, value in (
+            (self.context, request.context),
+            (self.streams, request.streams),
+            (self.stages, request.stages or 0),
+            (self.replicas, request.replicas),
+            (self.standbys, request.standbys),
+        ):
+            number.setValue(value)
+        for box, chosen in (
+            (self.standby, request.standby),
+            (self.numerics, request.numerics),
+            (self.engine, request.engine),
+            (self.draft, request.draft),
+        ):
+            box.setCurrentIndex(max(0, box.findData(chosen)))
+
+    def request(self) -> wire.DeployRequest:
+        """Return what is asked for."""
+        return wire.DeployRequest(
+            model=self.model.currentData(),
+            stages=self.stages.value() or None,
+            numerics=self.numerics.currentData(),
+            engine=self.engine.currentData(),
+            context=self.context.value(),
+            streams=self.streams.value(),
+            draft=self.draft.currentData(),
+            standbys=self.standbys.value(),
+            standby=self.standby.currentData(),
+            replicas=self.replicas.value(),
+        )
+
+
+def _number(least: int, most: int, value: int, suffix: str = "") -> QSpinBox:
+    made = QSpinBox()
+    made.setRange(least, most)
+    made.setValue(value)
+    made.setSuffix(suffix)
+    return made
+
+
+def _choice(items: dict[str, str]) -> QComboBox:
+    made = QComboBox()
+    for value, text in items.items():
+        made.addItem(text, value)
+    return made
+
+
+class PlanPreview(QWidget):
+    """What the planner would do now, and why."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said = label("Asking the planner…")
+        self.said.setObjectName("plan")
+        self.table = Table("Planned stages", ["Layers", "PC", "Device", "Memory", "To fetch", "ms a step"], stretch=1)
+        self.reasons = label(quiet=True)
+        self.reasons.setAlignment(Qt.AlignmentFlag.AlignTop)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.addWidget(heading("What the planner would do"))
+        rows.addWidget(self.said)
+        rows.addWidget(self.table, 2)
+        rows.addWidget(scrolled(self.reasons), 1)
+
+    def show_plans(self, found: Plans) -> None:
+        """Show what would be deployed."""
+        rows = [
+            (
+                f"{stage.first}-{stage.last - 1}", stage.name, stage.device, size_text(stage.memory_bytes),
+                size_text(stage.fetch_bytes), f"{stage.ms:.1f}",
+            )
+            for pipeline in found.pipelines
+            for stage in pipeline.plan.stages
+        ]  # fmt: skip
+        self.table.show_rows(rows, right=(3, 4, 5))
+        if found.pipelines:
+            plans = [pipeline.plan for pipeline in found.pipelines]
+            text = (
+                f"About {plans[0].tokens_per_second:.1f} tokens/s for one answer and "
+                f"{sum(plan.full_tokens_per_second for plan in plans):.1f} over all."
+            )
+            say(self.said, f"{text} {found.missing}".strip(), bad=bool(found.missing))
+        else:
+            say(self.said, found.missing or "The planner found nothing.", bad=True)
+        standbys = [
+            f"{one.name} stands by for layers {one.first}-{one.last - 1}: {one.reason}"
+            for pipeline in found.pipelines
+            for one in pipeline.standbys
+        ]
+        reasons = [reason for pipeline in found.pipelines for reason in pipeline.plan.reasons]
+        say(self.reasons, "\n".join(dict.fromkeys([*found.reasons, *reasons, *standbys])))
+
+    def show_refusal(self, error: ClientError) -> None:
+        """Say why there is no plan."""
+        self.table.show_rows([])
+        say(self.said, str(error), bad=True)
+        say(self.reasons, "")
+
+
+class RolloutView(QWidget):
+    """A deployment as it comes up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headline = heading("")
+        self.bars = Bars()
+        self.notes = label(quiet=True)
+        self.notes.setAlignment(Qt.AlignmentFlag.AlignTop)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.addWidget(self.headline)
+        rows.addWidget(self.bars)
+        rows.addWidget(scrolled(self.notes), 1)
+
+    def show_rollout(self, rollout: Rollout) -> None:
+        """Show how far it is."""
+        text, bad = headline(rollout, time.monotonic())
+        say(self.headline, f"{rollout.request.model}: {text}", bad=bad)
+        bars = [
+            (f"Layers {stage.first}-{stage.last - 1} on {stage.device_name}", stage.share, stage.said)
+            for stage in rollout.stages
+        ]
+        failed = isinstance(rollout.end, wire.Broken)
+        self.bars.show_bars([(name, 0.0 if failed and share is None else share, said) for name, share, said in bars])
+        say(self.notes, "\n".join([*rollout.notes, *rollout.reasons]))
+
+
+class DeployDialog(Dialog):
+    """Asks, shows the plan, deploys and follows."""
+
+    def __init__(self, desk: Desk, rollouts: Rollouts, parent: QWidget) -> None:
+        super().__init__(parent, "Deploy a model", columns=150, lines=38)
+        self._desk, self._rollouts = desk, rollouts
+        self._asking: Job | None = None
+        self.form = DeployForm(desk.libraries.latest or [])
+        self.preview = PlanPreview()
+        self.view = RolloutView()
+        split = QSplitter()
+        split.setChildrenCollapsible(False)
+        split.addWidget(scrolled(self.form))
+        split.addWidget(self.preview)
+        split.setStretchFactor(1, 1)
+        self.stack = QStackedWidget()
+        self.stack.addWidget(split)
+        self.stack.addWidget(self.view)
+        self.hint = label(quiet=True)
+        self.again = button("Change and try &again", lambda: self._turn(0))
+        self.go = button("&Deploy", self._deploy)
+        self.go.setDefault(True)
+        self.close_button = button("Close", self.close)
+        self.rows.addWidget(self.stack, 1)
+        self.rows.addWidget(self.hint)
+        self.rows.addLayout(across(self.go, self.again, self.close_button, ends=True))
+        self._settling = QTimer(self)
+        self._settling.setSingleShot(True)
+        self._settling.setInterval(SETTLE_MS)
+        self._settling.timeout.connect(self._ask_plan)
+        self.form.changed.connect(self._settling.start)
+        self._ticking = QTimer(self)
+        self._ticking.setInterval(TICK_MS)
+        self._ticking.timeout.connect(self._follow)
+        rollouts.changed.connect(lambda _: self._follow())
+        self._turn(0)
+
+    def begin_with(self, model: str, request: wire.DeployRequest | None = None) -> None:
+        """Ask about a model; if its deployment is under way here, follow that."""
+        self.form.choose(model, request)
+        running = self._rollouts.find(model)
+        if running is not None and running.goes_on:
+            self._turn(1)
+            self._follow()
+        else:
+            self._ask_plan()
+
+    def _turn(self, place: int) -> None:
+        self.stack.setCurrentIndex(place)
+        self.go.setVisible(place == 0)
+        self.again.setVisible(False)
+        self.hint.setText("Closing this window does not stop the deployment." if place else "")
+        self.hint.setVisible(bool(place))
+        if place:
+            self._ticking.start()
+        else:
+            self._ticking.stop()
+
+    def _ask_plan(self) -> None:
+        self._settling.stop()
+        if self._asking is not None:
+            self._asking.cancel()
+        if not self.form.model.count():
+            self.go.setEnabled(False)
+            say(self.preview.said, "There is no library to deploy; build or add one first.", bad=True)
+            return
+        say(self.preview.said, "Asking the planner…")
+        request = self.form.request()
+        asked = PlanRequest(request, request.replicas, request.standbys, request.standby)
+        self._asking = self._desk.bridge.ask(calls.plan(asked), self._take_plan, self._refuse_plan)
+
+    def _take_plan(self, found: Plans) -> None:
+        self.preview.show_plans(found)
+        self.go.setEnabled(bool(found.pipelines))
+
+    def _refuse_plan(self, error: ClientError) -> None:
+        self.preview.show_refusal(error)
+        self.go.setEnabled(False)
+
+    def _deploy(self) -> None:
+        self._rollouts.begin(self.form.request())
+        self._turn(1)
+        self._follow()
+
+    def _follow(self) -> None:
+        rollout = self._rollouts.find(self.form.model.currentData() or "")
+        if rollout is not None and self.stack.currentIndex() == 1:
+            self.view.show_rollout(rollout)
+            self.again.setVisible(isinstance(rollout.end, wire.Broken))
+            self.hint.setVisible(rollout.goes_on)
