@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from console.gui.devices.page import DevicesPage
+from console.gui.invites.page import InvitesPage
 from console.gui.models.page import ModelsPage
 from console.gui.overview.page import OverviewPage
 from console.gui.page import Page
+from console.gui.people.page import PeoplePage
 from console.gui.plans.page import PlansPage
 
-PAGES: tuple[type[Page], ...] = (OverviewPage, DevicesPage, ModelsPage, PlansPage)
+PAGES: tuple[type[Page], ...] = (
+    OverviewPage,
+    DevicesPage,
+    ModelsPage,
+    PlansPage,
+    InvitesPage,
+    PeoplePage,
+)
 """Each is made with the desk alone, and only for somebody who has its `scope`."""

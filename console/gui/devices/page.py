@@ -5,15 +5,12 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QButtonGroup,
     QComboBox,
     QHBoxLayout,
-    QHeaderView,
     QLineEdit,
     QPushButton,
     QSplitter,
-    QTableView,
     QToolButton,
     QVBoxLayout,
     QWidget,
@@ -23,16 +20,15 @@ from console.gui.asking import Question
 from console.gui.devices.bulk import BulkBar
 from console.gui.devices.detail import Detail
 from console.gui.devices.filters import SavedFilters
-from console.gui.devices.fleet import COLUMNS, STATUS_TEXTS, STATUSES, Filter, Status, counts, parts_of
-from console.gui.devices.model import ID_ROLE, DeviceModel, ShownDevices
+from console.gui.devices.fleet import NAME_COLUMN, STATUS_TEXTS, STATUSES, Filter, Status, counts, parts_of
+from console.gui.devices.model import HEADINGS, DeviceModel, ShownDevices
 from console.gui.page import Desk, Page
+from console.gui.rows import RowsView
 from console.gui.states import States
 
 TICK_MS = 1000
 SEARCH_MS = 150
 NO_FILTER = "Filters"
-WIDTHS = (22, 18, 24, 22, 18, 22, 9, 8, 7, 22, 9, 18, 12, 16)
-"""Letters of each column."""
 
 
 class DevicesPage(Page):
@@ -68,13 +64,7 @@ class DevicesPage(Page):
         """Bring a PC into sight (by its id), or all of a status."""
         status = next((status for status in STATUSES if status == what), None)
         self._set_filter(Filter(status) if status else Filter())
-        if status is None:
-            for row in range(self.shown.rowCount()):
-                index = self.shown.index(row, 0)
-                if index.data(ID_ROLE) == what:
-                    self.table.selectRow(row)
-                    self.table.scrollTo(index)
-                    return
+        if status is None and what and not self.table.choose(what):
             self.said.emit("That PC is not in the list any more.", True)
 
     def search(self) -> None:
@@ -97,29 +87,11 @@ class DevicesPage(Page):
         super().hideEvent(event)
         self._ticking.stop()
 
-    def _make_table(self) -> QTableView:
-        table = QTableView()
-        table.setAccessibleName("PCs")
-        table.setModel(self.shown)
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setAlternatingRowColors(True)
-        table.setShowGrid(False)
-        table.setWordWrap(False)
-        table.setTabKeyNavigation(False)  # Tab leaves the table; arrows move inside
+    def _make_table(self) -> RowsView:
+        table = RowsView("PCs", self.shown, HEADINGS)
         table.setSortingEnabled(True)
-        table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        table.verticalHeader().hide()
-        # One height for all: measuring each of a thousand rows would take longer than showing them.
-        table.verticalHeader().setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
-        table.verticalHeader().setDefaultSectionSize(round(self.fontMetrics().height() * 1.7))
-        header = table.horizontalHeader()
-        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        header.setHighlightSections(False)
-        letter = self.fontMetrics().averageCharWidth()
-        for column, width in enumerate(WIDTHS[: len(COLUMNS)]):
-            table.setColumnWidth(column, width * letter)
-        table.sortByColumn(1, Qt.SortOrder.AscendingOrder)
-        table.selectionModel().selectionChanged.connect(self._choose)
+        table.sortByColumn(NAME_COLUMN, Qt.SortOrder.AscendingOrder)
+        table.selectionModel().selectionChanged.connect(self._follow_chosen)
         return table
 
     def _lay_out(self, desk: Desk) -> None:
@@ -183,7 +155,7 @@ class DevicesPage(Page):
 
     def _take_agents(self) -> None:
         agents = self.desk.agents.latest or []
-        self.model.take_agents(agents)
+        self.model.take(agents)
         self._show()
         if not agents:
             self.states.show_empty("No PC is in the fleet yet.", "&Invite PCs", lambda: self.wants.emit("invites", ""))
@@ -196,7 +168,7 @@ class DevicesPage(Page):
 
     def _show(self) -> None:
         self.shown.look_again()
-        numbers = counts(self.model.agents, self.model.parts)
+        numbers = counts(self.model.items, self.model.parts)
         for status, chip in self.chips.items():
             number = numbers[status] if status else sum(numbers.values()) - numbers["gone"]
             text = f"{'All' if status is None else STATUS_TEXTS[status]} {number}"
@@ -208,14 +180,8 @@ class DevicesPage(Page):
             self.badge.emit(badge)
         self._follow_chosen()
 
-    def _chosen(self) -> list[str]:
-        return [index.data(ID_ROLE) for index in self.table.selectionModel().selectedRows()]
-
-    def _choose(self) -> None:
-        self._follow_chosen()
-
     def _follow_chosen(self) -> None:
-        agents = [agent for device in self._chosen() if (agent := self.model.agent(device)) is not None]
+        agents = [agent for device in self.table.chosen() if (agent := self.model.find(device)) is not None]
         self.bulk.choose(agents)
         one = agents[0] if len(agents) == 1 else None
         self.detail.show_device(one, self.model.parts_of(one.device_id) if one else ())

@@ -15,9 +15,10 @@ from pytestqt.qtbot import QtBot
 from console.api.admin import types as wire
 from console.gui.asking import Question
 from console.gui.devices.fleet import COLUMNS, Filter, parts_of
-from console.gui.devices.model import ID_ROLE, DeviceModel, ShownDevices
+from console.gui.devices.model import DeviceModel, ShownDevices
 from console.gui.devices.page import DevicesPage
 from console.gui.page import Desk, Page
+from console.gui.rows import KEY_ROLE
 from console.registry.devices import DeviceRequest
 from console.service import ConsoleService
 from tests.support.console_thread import ConsoleThread
@@ -33,7 +34,7 @@ def change(agent: wire.Agent, **fields: Any) -> wire.Agent:
 @pytest.fixture
 def model(qtbot: QtBot) -> DeviceModel:
     made = DeviceModel(now_s=lambda: 0.0)
-    made.take_agents(make_fleet(16))
+    made.take(make_fleet(16))
     return made
 
 
@@ -43,10 +44,10 @@ def test_the_model_is_one_that_views_can_trust(model: DeviceModel) -> None:
         QAbstractItemModelTester(one, QAbstractItemModelTester.FailureReportingMode.Fatal) for one in (model, proxy)
     ]
     fleet = make_fleet(24)
-    model.take_agents(fleet)
+    model.take(fleet)
     proxy.show_only(Filter("held"))
     assert proxy.rowCount() == 3
-    model.take_agents([change(agent, held_because=["user_input"]) for agent in fleet[3:20:2]])
+    model.take([change(agent, held_because=["user_input"]) for agent in fleet[3:20:2]])
     proxy.look_again()
     model.take_parts(parts_of([make_pipeline()]))
     proxy.show_only(Filter())
@@ -62,10 +63,10 @@ def test_only_what_differs_is_touched_and_nothing_is_reset(model: DeviceModel) -
     model.modelReset.connect(lambda: resets.append(True))
     fleet = make_fleet(16)
     fleet[3], fleet[4], fleet[9] = (change(fleet[row], memory_free_bytes=1) for row in (3, 4, 9))
-    seen = [change(new, seen_s=old.seen_s) for new, old in zip(fleet, model.agents, strict=True)]
-    model.take_agents(seen)
+    seen = [change(new, seen_s=old.seen_s) for new, old in zip(fleet, model.items, strict=True)]
+    model.take(seen)
     assert touched == [(3, 4), (9, 9)]
-    model.take_agents(seen)
+    model.take(seen)
     assert len(touched) == 2
     model.take_parts(parts_of([make_pipeline(devices=2)]))
     assert touched[2:] == [(0, 1)]
@@ -75,10 +76,10 @@ def test_only_what_differs_is_touched_and_nothing_is_reset(model: DeviceModel) -
 def test_many_changes_that_lie_apart_are_told_at_once(qtbot: QtBot) -> None:
     model = DeviceModel()
     fleet = make_fleet(200)
-    model.take_agents(fleet)
+    model.take(fleet)
     touched: list[tuple[int, int]] = []
     model.dataChanged.connect(lambda first, last, _: touched.append((first.row(), last.row())))
-    model.take_agents([change(agent, memory_free_bytes=row % 2) for row, agent in enumerate(fleet)])
+    model.take([change(agent, memory_free_bytes=row % 2) for row, agent in enumerate(fleet)])
     assert len(touched) < 40
 
 
@@ -108,16 +109,16 @@ def test_rows_stay_where_they_are_with_selection_and_scroll_while_the_fleet_chan
     table = page.table
     qtbot.waitUntil(lambda: table.verticalScrollBar().maximum() > 0)
     table.selectRow(200)
-    chosen = page._chosen()
+    chosen = page.table.chosen()
     table.verticalScrollBar().setValue(190)
-    order = [page.shown.index(row, 0).data(ID_ROLE) for row in range(page.shown.rowCount())]
+    order = [page.shown.index(row, 0).data(KEY_ROLE) for row in range(page.shown.rowCount())]
     for turn in range(3):
         quiet_desk.agents._take(
             [change(agent, memory_free_bytes=turn + row, name=agent.name) for row, agent in enumerate(make_fleet(400))]
         )
-    assert page._chosen() == chosen
+    assert page.table.chosen() == chosen
     assert table.verticalScrollBar().value() == 190
-    assert [page.shown.index(row, 0).data(ID_ROLE) for row in range(page.shown.rowCount())] == order
+    assert [page.shown.index(row, 0).data(KEY_ROLE) for row in range(page.shown.rowCount())] == order
 
 
 def test_status_chips_count_and_filter(quiet_desk: Desk, shown: Show) -> None:
@@ -217,7 +218,7 @@ def test_several_pcs_are_approved_tagged_suspended_and_removed_at_once(
     page.said.connect(lambda text, _: said.append(text))
 
     def states() -> set[str]:
-        return {agent.state for agent in page.model.agents if agent.device_id in ids}
+        return {agent.state for agent in page.model.items if agent.device_id in ids}
 
     def order(button: str, *answer: Any, **more: Any) -> None:
         qtbot.waitUntil(page.bulk.buttons[button].isEnabled)
@@ -236,10 +237,10 @@ def test_several_pcs_are_approved_tagged_suspended_and_removed_at_once(
     qtbot.waitUntil(lambda: states() == {"active"})
     qtbot.waitUntil(lambda: "2 PCs are approved." in said)
     order("tags", "site:oslo, lab")
-    qtbot.waitUntil(lambda: all(agent.tags == ["lab", "site:oslo"] for agent in page.model.agents))
+    qtbot.waitUntil(lambda: all(agent.tags == ["lab", "site:oslo"] for agent in page.model.items))
     order("suspend", "too hot")
     qtbot.waitUntil(lambda: states() == {"suspended"})
-    assert {agent.reason for agent in page.model.agents} == {"too hot"}
+    assert {agent.reason for agent in page.model.items} == {"too hot"}
     qtbot.waitUntil(page.bulk.buttons["resume"].isEnabled)
     page.bulk.buttons["resume"].click()
     qtbot.waitUntil(lambda: states() == {"active"})
@@ -255,7 +256,7 @@ def test_a_denied_pc_is_not_removed_from_sight_and_its_history_tells_who_did_it(
 ) -> None:
     device = console.call(lambda service: add_pending(service, "three"))
     page = page_of(shown, desk)
-    qtbot.waitUntil(lambda: page.model.agent(device) is not None)
+    qtbot.waitUntil(lambda: page.model.find(device) is not None)
     page.select(device)
     qtbot.waitUntil(page.bulk.buttons["deny"].isEnabled)
     page.bulk.buttons["deny"].click()

@@ -1,0 +1,1 @@
+"""Invites: how PCs come into the fleet."""

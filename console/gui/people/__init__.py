@@ -1,0 +1,1 @@
+"""People and API keys: who may do what, and how much."""
