@@ -11,6 +11,7 @@ from tests.bench.fleet import Size, check_open_files, measure
 WANTED = {"agents", "reconnect_s", "control_rtt_p99_ms", "cpu_core_share", "rss_mb"}
 
 
+@pytest.mark.slow
 def test_a_few_pcs_come_back_after_a_restart_and_are_measured() -> None:
     said: list[str] = []
     found = measure(Size(returning=2, agents=3, round_trips_s=0.1, steady_s=0.2), said.append)

@@ -67,7 +67,9 @@ def test_help_and_verify_do_not_load_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("sent", "status"), [pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow), (signal.SIGINT, 130)]
+)
 def test_a_build_that_is_ended_leaves_no_library(tmp_path: Path, sent: signal.Signals, status: int) -> None:
     source = make_checkpoint(tmp_path / "model", num_hidden_layers=8)
     command = [sys.executable, "-m", "shard_export", "build", str(source), str(tmp_path / "out"), "--json-events"]
