@@ -19,9 +19,9 @@ from typing import NamedTuple
 from console.pipeline.costs import Costs, StepCosts
 from console.pipeline.plans import Step
 
-STALL = 2.7
-"""How much longer a round may get while a prompt is read. The chunks then cost 1.7 times the rows beside them, so
-the prompt takes about 1.6 times as long as it would alone."""
+STALL = 2.5
+"""How much longer a round may get while a prompt is read. The chunks then cost 1.5 times the rows beside them, so
+the prompt takes about 1.7 times as long as it would alone."""
 LEAST_CHUNK = 16
 """Smaller pieces of a prompt cost nearly as much as this, whatever the fit says."""
 UNKNOWN_CHUNK = 64
