@@ -63,12 +63,14 @@ def _renderer(shades: Shades) -> MarkdownIt:
             f"[{_plain(tokens[place].children or [])}: {tokens[place].attrs.get('src', '')}]"
         ),
         "table_open": lambda tokens, place, options, env: (
-            f'<table border="1" cellspacing="0" cellpadding="4" style="border-collapse:collapse;'
-            f'border-color:{shades.border}">'
+            f'<table cellspacing="0" cellpadding="4" style="border:1px solid {shades.border};border-collapse:collapse;'
+            f'margin-top:6px;margin-bottom:6px">'
         ),
+        "th_open": lambda tokens, place, options, env: _cell(tokens[place], "th", shades),
+        "td_open": lambda tokens, place, options, env: _cell(tokens[place], "td", shades),
         "blockquote_open": lambda tokens, place, options, env: (
-            f'<table cellspacing="0" cellpadding="6"><tr><td width="3" style="background-color:{shades.border}"></td>'
-            f'<td style="color:{shades.quiet}">'
+            f'<table cellspacing="0" cellpadding="0"><tr><td width="3" style="background-color:{shades.border}"></td>'
+            f'<td style="color:{shades.quiet};padding-left:9px">'
         ),
         "blockquote_close": lambda tokens, place, options, env: "</td></tr></table>",
     }
@@ -81,6 +83,13 @@ def _code(token: Token, shades: Shades) -> str:
     language = token.info.split()[0] if token.info.split() else ""
     inside = code_html(token.content, language, shades)
     return f'<pre style="background-color:{shades.code};white-space:pre-wrap">{inside}</pre>'
+
+
+def _cell(token: Token, tag: str, shades: Shades) -> str:
+    # The parser says how a column is aligned as a style, and Qt takes only an attribute.
+    side = str(token.attrs.get("style", "")).rpartition(":")[2]
+    align = f' align="{side}"' if side in ("left", "right", "center") else ""
+    return f'<{tag}{align} style="border:1px solid {shades.border}">'
 
 
 def _plain(tokens: Sequence[Token]) -> str:

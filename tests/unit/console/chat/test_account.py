@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keyring.backend import KeyringBackend
 
 from console.access import Access
 from console.chat.account import Account
@@ -18,27 +17,9 @@ from console.chat.settings import ChatSettings, read_settings, write_settings
 from console.chat_link import ChatLink, ChatLinkInvalid, read_link, server_url
 from console.client import AdminClient
 from console.service import ConsoleService, ServiceSettings
+from tests.support.chat_windows import Ring
 
 PIN = "ab" * 32
-
-
-class Ring(KeyringBackend):
-    """A keyring in memory."""
-
-    priority = 1
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # of a library without types
-        self.kept: dict[tuple[str, str], str] = {}
-
-    def get_password(self, service: str, username: str) -> str | None:
-        return self.kept.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.kept[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        del self.kept[service, username]
 
 
 @given(st.text(min_size=1, max_size=50, alphabet=st.characters(codec="utf-8")))

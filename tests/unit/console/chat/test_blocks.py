@@ -64,7 +64,7 @@ def test_markdown_becomes_html_and_html_stays_text() -> None:
     shown = markdown_html("# T\n\n<b onclick=x>bold</b> **b** `c`\n\n| a |\n|---|\n| 1 |\n\n~~s~~", LIGHT)
     assert "<h1>T</h1>" in shown
     assert "&lt;b onclick=x&gt;" in shown
-    assert "<table border" in shown
+    assert "<table" in shown
     assert "<s>s</s>" in shown
 
 

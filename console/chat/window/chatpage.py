@@ -1,0 +1,361 @@
+"""The open chat: its model, its messages, the text field, and finding words in it. GUI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QMenu,
+    QPushButton,
+    QStackedLayout,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from agent.look.widgets import announce, label, title
+from console.chat.records import Attachment, Message
+from console.chat.sentences import Sentences
+from console.chat.tokens import used
+from console.chat.window.actions import Actions
+from console.chat.window.answers import Answers
+from console.chat.window.composer import Composer
+from console.chat.window.desk import Desk
+from console.chat.window.findbar import FindBar
+from console.chat.window.message import Shown
+from console.chat.window.thread import Thread
+
+METER_MS = 300
+MENU = ("rename", "pin", "find", "copy_all", "export", "import", "", "delete_chat", "undo", "", "options", "shortcuts",
+        "quit")  # fmt: skip
+
+
+class ChatPage(QWidget):
+    """Shows what the desk has open."""
+
+    wants_sign_in = Signal()
+    said = Signal(str)
+
+    def __init__(self, desk: Desk, answers: Answers, actions: Actions) -> None:
+        super().__init__()
+        self.desk, self.answers, self._actions = desk, answers, actions
+        self.thread_ = Thread()
+        self.composer = Composer(actions)
+        self.find_bar = FindBar()
+        self.model = QComboBox()
+        self.model.setAccessibleName("Model")
+        self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.heading = label(bold=True)
+        self.banner = Banner()
+        self.empty = EmptyPage()
+        self._sentences: dict[str, Sentences] = {}
+        self._found: list[str] = []
+        self._at = 0
+        self._shown_chat: str | None = ""
+        self._meter = QTimer(self)
+        self._meter.setInterval(METER_MS)
+        self._meter.timeout.connect(self._show_meter)
+        self._lay_out()
+        self._connect()
+        self._settle()
+
+    # What the actions of the window do here
+
+    def current(self) -> str:
+        """Return the id of the message that has, or had, the focus; else of the last one."""
+        branch = self.desk.branch
+        ids = [message.id for message in branch]
+        return self.thread_.current if self.thread_.current in ids else (ids[-1] if ids else "")
+
+    def wish(self, wish: str, message_id: str) -> None:
+        """Do what somebody wants with a message."""
+        if wish == "sign_in":
+            self.wants_sign_in.emit()
+        elif wish == "pick_model":
+            self.model.showPopup()
+        elif message_id in self.desk.tree():
+            does: dict[str, Callable[[str, str], None]] = {
+                "copy": self._copy,
+                "previous": self._other,
+                "next": self._other,
+            }
+            # What would change a message has to wait until it is whole.
+            if self.answers.of_message(message_id) is None:
+                does |= {
+                    "edit": self._edit,
+                    "regenerate": lambda _, id_: self.answers.regenerate(id_),
+                    "fork": lambda _, id_: self.desk.fork(id_),
+                    "delete": lambda _, id_: self.desk.delete_message(id_),
+                }
+            if wish in does:
+                does[wish](wish, message_id)
+
+    def stop(self) -> None:
+        """Stop the open chat's answer."""
+        if self.desk.open_id is not None:
+            self.answers.stop(self.desk.open_id)
+
+    # Inside
+
+    def _copy(self, _: str, message_id: str) -> None:
+        QGuiApplication.clipboard().setText(self.desk.tree()[message_id].content())
+        self.said.emit("The message was copied.")
+
+    def _edit(self, _: str, message_id: str) -> None:
+        self.thread_.focus_message(message_id)
+        if (view := self.thread_.view_of(message_id)) is not None:
+            view.begin_edit()
+
+    def _other(self, wish: str, message_id: str) -> None:
+        other = self.desk.tree().other(message_id, 1 if wish == "next" else -1)
+        self.desk.show_branch(other)
+        self.thread_.focus_message(other)
+
+    def _lay_out(self) -> None:
+        margin = round(self.fontMetrics().height() * 0.5)
+        head = QHBoxLayout()
+        head.addWidget(self.heading, 1)
+        head.addWidget(self.model)
+        head.addWidget(self._make_menu())
+        head.setContentsMargins(margin, 0, margin, 0)
+        self._stack = QStackedLayout()
+        self._stack.addWidget(self.empty)
+        self._stack.addWidget(self.thread_)
+        below = QHBoxLayout()
+        below.setContentsMargins(margin, 0, margin, 0)
+        below.addWidget(self.composer)
+        rows = QVBoxLayout(self)
+        rows.setContentsMargins(0, margin, 0, margin)
+        rows.addLayout(head)
+        rows.addWidget(self.find_bar)
+        rows.addLayout(self._stack, 1)
+        rows.addWidget(self.banner)
+        rows.addLayout(below)
+
+    def _make_menu(self) -> QToolButton:
+        menu = QMenu(self)
+        for name in MENU:
+            if name:
+                menu.addAction(self._actions[name])
+            else:
+                menu.addSeparator()
+        button = QToolButton()
+        button.setDefaultAction(self._actions["menu"])
+        button.setAccessibleName("Chat menu")
+        button.setAutoRaise(True)
+        button.setMenu(menu)
+        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self._actions["menu"].triggered.connect(button.showMenu)
+        return button
+
+    def _connect(self) -> None:
+        desk, answers, thread = self.desk, self.answers, self.thread_
+        desk.opened.connect(self._open)
+        desk.branch_changed.connect(lambda: self._show_branch(anew=False))
+        desk.chats_changed.connect(self._show_heading)
+        desk.message_changed.connect(self._replace)
+        desk.models_changed.connect(self._show_models)
+        desk.connection_changed.connect(self._show_connection)
+        desk.settings_changed.connect(self._settle)
+        answers.grew.connect(self._grow)
+        answers.noted.connect(self._note)
+        answers.began.connect(self._begun)
+        answers.ended.connect(self._ended)
+        thread.wants.connect(self.wish)
+        thread.edited.connect(answers.edit)
+        self.composer.sent.connect(self._send)
+        self.composer.typed.connect(desk.keep_draft)
+        self.composer.typed.connect(lambda _: self._show_meter())
+        self.composer.refused.connect(self.said)
+        self.composer.field.scrolls.connect(thread.scroll_by_key)
+        self.model.activated.connect(self._pick)
+        self.banner.retry.clicked.connect(desk.ask_models)
+        self.find_bar.searched.connect(self._search)
+        self.find_bar.stepped.connect(self._step)
+        self.find_bar.closed.connect(self.composer.field.setFocus)
+
+    def _open(self) -> None:
+        self._show_branch(anew=self.desk.open_id != self._shown_chat or not self.thread_.items)
+        self._shown_chat = self.desk.open_id
+        self.composer.set_text(self.desk.draft)
+        self.composer.set_running(self.desk.open_id in self.answers.running)
+        self._show_heading()
+        self._show_models()
+
+    def _show_heading(self) -> None:
+        self.heading.setText(self.desk.chat.title if self.desk.chat else "New chat")
+
+    def _show_branch(self, *, anew: bool) -> None:
+        branch = self.desk.branch
+        self.thread_.show_branch([self._shown(message) for message in branch], anew=anew)
+        self.empty.show_state(reading=self.desk.is_reading or not self.desk.is_loaded)
+        self._stack.setCurrentWidget(self.thread_ if branch else self.empty)
+        self._show_meter()
+
+    def _shown(self, message: Message) -> Shown:
+        running = self.answers.of_message(message.id)
+        fork = self.desk.tree(message.chat_id).fork(message.id)
+        if running is None:
+            return Shown(message, fork, retry_at_s=self.answers.retry_at_s.get(message.id, 0.0))
+        return Shown(message, fork, "".join(running.text), running.note, running.done, runs=True)
+
+    def _replace(self, message: Message) -> None:
+        self.thread_.update_message(self._shown(message))
+        self._show_meter()
+
+    def _grow(self, message_id: str, text: str) -> None:
+        running = self.answers.of_message(message_id)
+        if running is None or running.message.chat_id != self.desk.open_id:
+            return
+        self.thread_.grow(message_id, text)
+        if self.desk.settings.announces:
+            for sentence in self._sentences.setdefault(message_id, Sentences()).add(text):
+                announce(self.thread_, sentence)
+
+    def _note(self, message_id: str) -> None:
+        running = self.answers.of_message(message_id)
+        if running is not None and running.message.chat_id == self.desk.open_id:
+            self.thread_.note(self._shown(running.message))
+            if running.note and self.desk.settings.announces:
+                announce(self.thread_, running.note)
+
+    def _begun(self, chat_id: str) -> None:
+        if chat_id == self.desk.open_id:
+            self.composer.set_running(True)
+            self._replace(self.answers.running[chat_id].message)
+            self.thread_.to_end()
+        self._meter.start()
+
+    def _ended(self, chat_id: str) -> None:
+        if chat_id == self.desk.open_id:
+            self.composer.set_running(False)
+            last = self.desk.branch[-1] if self.desk.branch else None
+            sentences = self._sentences.pop(last.id, None) if last is not None else None
+            if self.desk.settings.announces and last is not None:
+                left = sentences.end() if sentences is not None else []
+                for sentence in [*left, *([last.facts.problem] if last.facts.problem else [])]:
+                    announce(self.thread_, sentence)
+        if not self.answers.running:
+            self._meter.stop()
+        self._show_meter()
+
+    def _send(self, text: str, attachments: list[Attachment]) -> None:
+        if self.desk.is_reading:
+            return
+        if not self.desk.setup.model:
+            self.said.emit("There is no model to ask. Sign in, or wait until an administrator deploys one.")
+            return
+        self.composer.taken()
+        self.desk.keep_draft("")
+        self.answers.send(text, attachments)
+
+    def _settle(self) -> None:
+        settings = self.desk.settings
+        self.composer.field.enter_sends = settings.enter_sends
+        how = "Enter sends, Shift+Enter breaks the line" if settings.enter_sends else "Ctrl+Enter sends"
+        self.composer.field.setToolTip(how)
+        if self.thread_.width_wanted != settings.width:
+            self.thread_.set_width(settings.width)
+
+    def _show_meter(self) -> None:
+        desk = self.desk
+        files = "".join(file.text for file in self.composer.files)
+        tokens, estimated = used(desk.setup, desk.branch, self.composer.field.toPlainText() + files)
+        running = self.answers.running.get(desk.open_id or "")
+        if running is not None:
+            tokens += running.pieces
+        model = desk.model(desk.setup.model)
+        speed = running.tokens_per_second if running is not None else 0.0
+        limit = model.context_tokens if model is not None else 0
+        self.composer.meter.show_used(tokens, limit, estimated=estimated or running is not None, speed=speed)
+
+    # The model
+
+    def _show_models(self) -> None:
+        wanted = self.desk.setup.model
+        known = [model.id for model in self.desk.models]
+        names = [*known, *([wanted] if wanted and wanted not in known else [])]
+        texts = [name if name in known and self._ready(name) else f"{name} (not there now)" for name in names]
+        if texts != [self.model.itemText(place) for place in range(self.model.count())]:
+            self.model.clear()
+            for name, text in zip(names, texts, strict=True):
+                self.model.addItem(text, name)
+        self.model.setCurrentIndex(names.index(wanted) if wanted in names else -1)
+        self.model.setPlaceholderText("No model")
+        self._show_meter()
+
+    def _ready(self, name: str) -> bool:
+        model = self.desk.model(name)
+        return model is not None and model.ready
+
+    def _pick(self, place: int) -> None:
+        name = self.model.itemData(place)
+        self.desk.change_setup(msgspec.structs.replace(self.desk.setup, model=name))
+
+    def _show_connection(self) -> None:
+        problem = self.desk.problem
+        self.banner.setVisible(problem is not None)
+        self.banner.text.setText(str(problem) if problem is not None else "")
+
+    # Finding
+
+    def _search(self, words: str) -> None:
+        wanted = words.casefold()
+        self._found = [
+            message.id for message in self.desk.branch if wanted and wanted in message.text.casefold()
+        ]  # fmt: skip
+        self._at = len(self._found) - 1
+        self.thread_.mark(words)
+        self._go()
+
+    def _step(self, by: int) -> None:
+        if self._found:
+            self._at = (self._at + by) % len(self._found)
+            self._go()
+
+    def _go(self) -> None:
+        self.find_bar.show_count(self._at + 1, len(self._found))
+        if self._found:
+            self.thread_.to_message(self._found[self._at])
+            self.thread_.mark(self.find_bar.field.text().strip())
+
+
+class Banner(QWidget):
+    """Says that the server is away, while it is; chats can be read meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = label()
+        self.retry = QPushButton("Try again")
+        row = QHBoxLayout(self)
+        row.addWidget(self.text, 1)
+        row.addWidget(self.retry)
+        self.hide()
+
+
+class EmptyPage(QWidget):
+    """What is there before the first message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.title = title("What would you like to know?")
+        self.more = label(
+            "The answer is computed by resting PCs of your organisation. It may be wrong: check what matters.",
+            quiet=True,
+        )
+        rows = QVBoxLayout(self)
+        rows.addStretch(1)
+        for line in (self.title, self.more):
+            line.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+            rows.addWidget(line)
+        rows.addStretch(2)
+
+    def show_state(self, *, reading: bool) -> None:
+        """Show whether there is nothing, or nothing yet."""
+        self.title.setText("Opening the chat…" if reading else "What would you like to know?")
+        self.more.setVisible(not reading)

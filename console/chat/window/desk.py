@@ -1,0 +1,406 @@
+"""What the window shows, kept in memory: the chats, the open one's messages, the answers that come.
+
+Every change is made here first, told by a signal, and handed to the file: nobody waits for the disk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from console.chat.account import Account
+from console.chat.client import Model
+from console.chat.errors import AnswerFailed, StoreUnusable
+from console.chat.records import (
+    Attachment,
+    Chat,
+    Folder,
+    Hit,
+    Message,
+    Preset,
+    Role,
+    Setup,
+    default_preset,
+    new_id,
+    title_of,
+)
+from console.chat.settings import ChatSettings, read_settings, write_settings
+from console.chat.store import ChatFile, Store
+from console.chat.tree import Tree
+from console.chat.window.bridge import ChatBridge
+
+DRAFT_MS = 500
+
+
+class Desk(QObject):
+    """The state of the window. GUI thread. `start`, and `stop` at the end."""
+
+    loaded = Signal()
+    """The chats were read."""
+    chats_changed = Signal()
+    """The list of chats or folders."""
+    opened = Signal()
+    """Another chat is open, or none; or its messages came."""
+    branch_changed = Signal()
+    """Other messages are on the open branch."""
+    message_changed = Signal(object)
+    """A Message of the open chat was replaced, with all of it but its streaming text."""
+    models_changed = Signal()
+    presets_changed = Signal()
+    settings_changed = Signal()
+    said = Signal(str, object)
+    """A line about what was done, and a function that undoes it, or None."""
+    trouble = Signal(str)
+    """Something cannot be kept or read."""
+    connection_changed = Signal()
+
+    def __init__(self, folder: Path, account: Account | None = None, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.settings_path = folder / "settings.json"
+        self.settings = read_settings(self.settings_path)
+        self.bridge = ChatBridge(account or Account(folder), self)
+        self.store = Store(folder / "chats.sqlite", self.bridge.post)
+        self.chats: dict[str, Chat] = {}
+        self.folders: list[Folder] = []
+        self.presets: list[Preset] = []
+        self.models: list[Model] = []
+        self.problem: AnswerFailed | None = None
+        """Why the models could not be listed, while they cannot."""
+        self.is_loaded = False
+        self.open_id: str | None = None
+        self.fresh = Setup()
+        """What the next new chat asks with."""
+        self.fresh_draft = ""
+        self._trees: dict[str, Tree] = {}
+        self._drafts = QTimer(self)
+        self._drafts.setSingleShot(True)
+        self._drafts.setInterval(DRAFT_MS)
+        self._drafts.timeout.connect(self._save_open)
+
+    def start(self) -> None:
+        """Read what was kept."""
+        self.bridge.start()
+        self.store.start(self._store_failed)
+        self.store.do(lambda file: (file.chats(), file.folders(), file.presets()), self._load)
+
+    def stop(self) -> None:
+        """Keep what is not kept yet. Waits for the disk."""
+        if self._drafts.isActive():
+            self._drafts.stop()
+            self._save_open()
+        self.store.stop()
+        self.bridge.stop()
+
+    # The open chat
+
+    @property
+    def chat(self) -> Chat | None:
+        """The open chat; None: a new one that nothing was said in yet."""
+        return self.chats.get(self.open_id or "")
+
+    @property
+    def setup(self) -> Setup:
+        """What the open chat asks with."""
+        return self.chat.setup if self.chat else self.fresh
+
+    @property
+    def draft(self) -> str:
+        """What was typed in the open chat and not sent."""
+        return self.chat.draft if self.chat else self.fresh_draft
+
+    @property
+    def branch(self) -> list[Message]:
+        """The messages in sight, the first one first."""
+        return self.branch_of(self.open_id or "")
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the open chat's messages are still to come from the disk."""
+        return self.open_id is not None and self.open_id not in self._trees
+
+    def tree(self, chat_id: str | None = None) -> Tree:
+        """Return a chat's messages; empty while they are not read."""
+        return self._trees.get(chat_id or self.open_id or "", Tree())
+
+    def branch_of(self, chat_id: str) -> list[Message]:
+        """Return the messages of a chat's branch."""
+        chat = self.chats.get(chat_id)
+        return self.tree(chat_id).path(chat.leaf_id) if chat else []
+
+    def open(self, chat_id: str | None, message_id: str | None = None) -> None:
+        """Open a chat, or a new one; with a message: on the branch it is on."""
+        if self._drafts.isActive():
+            self._drafts.stop()
+            self._save_open()
+        self.open_id = chat_id if chat_id in self.chats else None
+        if self.open_id is None:
+            self._begin_fresh()
+        self.change_settings(chat_id=self.open_id or "")
+        if self.open_id is not None and self.open_id not in self._trees:
+            wanted = self.open_id
+            self.store.do(lambda file: file.messages(wanted), lambda found: self._take(wanted, found, message_id))
+        elif message_id is not None:
+            self.show_branch(message_id)
+        self.opened.emit()
+
+    def show_branch(self, message_id: str) -> None:
+        """Show the branch that goes through a message."""
+        chat, tree = self.chat, self.tree()
+        if chat is not None and message_id in tree and message_id not in {each.id for each in self.branch}:
+            self.change_chat(chat.id, leaf_id=tree.leaf_of(message_id))
+            self.branch_changed.emit()
+
+    def change_chat(self, chat_id: str, *, quietly: bool = False, **changes: Any) -> Chat:
+        """Change what is known of a chat, here and in the file."""
+        chat = msgspec.structs.replace(self.chats[chat_id], **changes)
+        self.chats[chat_id] = chat
+        self.store.do(lambda file: file.save_chat(chat))
+        if not quietly:
+            self.chats_changed.emit()
+        return chat
+
+    def change_setup(self, setup: Setup) -> None:
+        """Let the open chat ask with something else."""
+        if self.chat is None:
+            self.fresh = setup
+        else:
+            self.change_chat(self.chat.id, quietly=True, setup=setup)
+        if setup.model and setup.model != self.settings.model:
+            self.change_settings(model=setup.model)
+        self.models_changed.emit()
+
+    def keep_draft(self, text: str) -> None:
+        """Keep what is being typed."""
+        if self.chat is None:
+            self.fresh_draft = text
+        elif text != self.chat.draft:
+            self.chats[self.chat.id] = msgspec.structs.replace(self.chat, draft=text)
+            self._drafts.start()
+
+    # Messages
+
+    def add(
+        self, role: Role, text: str, *, parent_id: str | None, attachments: Sequence[Attachment] = (), **values: Any
+    ) -> Message:
+        """Put a message behind another one of the open chat, and show its branch. Makes the chat if there is none."""
+        chat = self.chat or self._make_chat(text)
+        message = Message(
+            id=new_id(), chat_id=chat.id, parent_id=parent_id, role=role, text=text, created_s=time.time(),
+            attachments=list(attachments), **values,
+        )  # fmt: skip
+        self._trees.setdefault(chat.id, Tree()).put(message)
+        self.store.do(lambda file: file.save_messages([message]))
+        self.change_chat(chat.id, leaf_id=message.id, changed_s=time.time())
+        self.branch_changed.emit()
+        return message
+
+    def replace(self, message: Message, *, keep: bool = True) -> None:
+        """Replace a message by what it is now; `keep`: also in the file."""
+        tree = self._trees.get(message.chat_id)
+        if tree is None or message.id not in tree:
+            return
+        tree.put(message)
+        if keep:
+            self.store.do(lambda file: file.save_messages([message]))
+        if message.chat_id == self.open_id:
+            self.message_changed.emit(message)
+
+    def delete_message(self, message_id: str) -> None:
+        """Delete a message and all that follows it, until it is undone."""
+        chat, tree = self.chat, self.tree()
+        if chat is None or message_id not in tree:
+            return
+        leaf_before, parent_id = chat.leaf_id, tree[message_id].parent_id
+        taken = tree.take_out(message_id)
+        ids = [message.id for message in taken]
+        self.store.do(lambda file: file.delete_messages(ids, time.time()))
+        self.change_chat(chat.id, leaf_id=tree.leaf_of(parent_id))
+        self.branch_changed.emit()
+
+        def undo() -> None:
+            for message in taken:
+                tree.put(message)
+            self.store.do(lambda file: file.restore_messages(ids))
+            self.change_chat(chat.id, leaf_id=leaf_before)
+            self.branch_changed.emit()
+
+        count = "The message was deleted." if len(ids) == 1 else f"{len(ids)} messages were deleted."
+        self.said.emit(count, undo)
+
+    def fork(self, message_id: str) -> None:
+        """Make a new chat of all up to a message."""
+        chat = self.chat
+        if chat is None:
+            return
+        copied: list[Message] = []
+        made = msgspec.structs.replace(
+            chat, id=new_id(), pinned=False, draft="", created_s=time.time(), changed_s=time.time()
+        )
+        for message in self.tree().path(message_id):
+            parent_id = copied[-1].id if copied else None
+            copied.append(msgspec.structs.replace(message, id=new_id(), chat_id=made.id, parent_id=parent_id))
+        self.take_in(msgspec.structs.replace(made, leaf_id=copied[-1].id if copied else None), copied)
+
+    def take_in(self, chat: Chat, messages: list[Message]) -> None:
+        """Add a whole chat and open it."""
+        self.chats[chat.id] = chat
+        self._trees[chat.id] = Tree(messages)
+        self.store.do(lambda file: file.save_chat(chat))
+        self.store.do(lambda file: file.save_messages(messages))
+        self.chats_changed.emit()
+        self.open(chat.id)
+
+    # The list of chats
+
+    def delete_chat(self, chat_id: str) -> None:
+        """Delete a chat, until it is undone."""
+        chat = self.chats.pop(chat_id)
+        self.store.do(lambda file: file.delete_chat(chat_id, time.time()))
+        self.chats_changed.emit()
+        if self.open_id == chat_id:
+            self._drafts.stop()
+            self.open(None)
+
+        def undo() -> None:
+            self.chats[chat_id] = chat
+            self.store.do(lambda file: file.restore_chat(chat_id))
+            self.chats_changed.emit()
+            self.open(chat_id)
+
+        self.said.emit(f"“{chat.title or 'New chat'}” was deleted.", undo)
+
+    def erase(self) -> None:
+        """Remove every chat for good."""
+        self.chats, self.folders = {}, []
+        self._trees.clear()
+        self.store.do(ChatFile.erase)
+        self.chats_changed.emit()
+        self.open(None)
+
+    def save_folder(self, folder: Folder) -> None:
+        """Make or rename a folder."""
+        others = [each for each in self.folders if each.id != folder.id]
+        self.folders = sorted([*others, folder], key=lambda each: each.name.casefold())
+        self.store.do(lambda file: file.save_folder(folder))
+        self.chats_changed.emit()
+
+    def delete_folder(self, folder_id: str) -> None:
+        """Remove a folder; its chats stay."""
+        self.folders = [each for each in self.folders if each.id != folder_id]
+        for chat in list(self.chats.values()):
+            if chat.folder_id == folder_id:
+                self.change_chat(chat.id, quietly=True, folder_id=None)
+        self.store.do(lambda file: file.delete_folder(folder_id))
+        self.chats_changed.emit()
+
+    def search(self, words: str, then: Callable[[list[Hit]], object]) -> None:
+        """Search all chats."""
+        self.store.do(lambda file: file.search(words), then)
+
+    # Presets and settings
+
+    def save_preset(self, preset: Preset) -> None:
+        """Make or change a preset."""
+        self.store.do(lambda file: file.save_preset(preset))
+        self._read_presets()
+
+    def delete_preset(self, preset_id: str) -> None:
+        """Remove a preset."""
+        self.store.do(lambda file: file.delete_preset(preset_id))
+        self._read_presets()
+
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings and keep them."""
+        changed: ChatSettings = msgspec.structs.replace(self.settings, **changes)
+        if changed != self.settings:
+            self.settings = changed
+            self.store.do(lambda file: write_settings(self.settings_path, changed))
+            self.settings_changed.emit()
+
+    # The server
+
+    def ask_models(self) -> None:
+        """Ask which models there are."""
+        self.bridge.models(self.take_models, self._models_failed)
+
+    def take_models(self, models: list[Model]) -> None:
+        """Show other models; a chat that has none yet gets the one that was used last, or the first."""
+        self.models, self.problem = models, None
+        names = [model.id for model in models]
+        if self.fresh.model not in names:
+            last = self.settings.model
+            self.fresh = msgspec.structs.replace(
+                self.fresh, model=last if last in names else (names[0] if names else "")
+            )
+            if self.open_id is None:
+                self._begin_fresh()
+        self.models_changed.emit()
+        self.connection_changed.emit()
+
+    def model(self, name: str) -> Model | None:
+        """Return what is known of a model."""
+        return next((model for model in self.models if model.id == name), None)
+
+    def _models_failed(self, error: AnswerFailed) -> None:
+        self.problem = error
+        self.connection_changed.emit()
+
+    # Inside
+
+    def _load(self, found: tuple[list[Chat], list[Folder], list[Preset]]) -> None:
+        chats, self.folders, self.presets = found
+        self.chats = {chat.id: chat for chat in chats}
+        self.is_loaded = True
+        self.loaded.emit()
+        self.chats_changed.emit()
+        self.presets_changed.emit()
+        self.open(self.settings.chat_id or None)
+
+    def _take(self, chat_id: str, messages: list[Message], message_id: str | None) -> None:
+        if chat_id in self._trees:
+            return
+        tree = self._trees[chat_id] = Tree(messages)
+        chat = self.chats.get(chat_id)
+        if chat is not None and (chat.leaf_id or "") not in tree:
+            self.chats[chat_id] = msgspec.structs.replace(chat, leaf_id=tree.leaf_of(None))
+        if chat_id == self.open_id:
+            if message_id is not None:
+                self.show_branch(message_id)
+            self.opened.emit()
+
+    def _make_chat(self, text: str) -> Chat:
+        now_s = time.time()
+        chat = Chat(id=new_id(), title=title_of(text), setup=self.fresh, created_s=now_s, changed_s=now_s)
+        self.chats[chat.id] = chat
+        self._trees[chat.id] = Tree()
+        self.store.do(lambda file: file.save_chat(chat))
+        self.open_id, self.fresh_draft = chat.id, ""
+        self.change_settings(chat_id=chat.id)
+        self.chats_changed.emit()
+        return chat
+
+    def _begin_fresh(self) -> None:
+        preset = default_preset(self.presets, self.fresh.model)
+        if preset is not None:
+            self.fresh = Setup(self.fresh.model, preset.system, preset.sampling)
+        else:
+            self.fresh = Setup(self.fresh.model)
+
+    def _read_presets(self) -> None:
+        def take(presets: list[Preset]) -> None:
+            self.presets = presets
+            self.presets_changed.emit()
+
+        self.store.do(ChatFile.presets, take)
+
+    def _save_open(self) -> None:
+        if self.chat is not None:
+            self.change_chat(self.chat.id, quietly=True)
+
+    def _store_failed(self, error: StoreUnusable) -> None:
+        self.trouble.emit(str(error))

@@ -1,0 +1,337 @@
+"""The list of chats: folders, pins, search, and a mark with a stop button on those an answer comes in. GUI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import (
+    QAbstractListModel,
+    QEvent,
+    QModelIndex,
+    QPersistentModelIndex,
+    QPoint,
+    QRect,
+    QSize,
+    Qt,
+    QTimer,
+    Signal,
+)
+from PySide6.QtGui import QFont, QMouseEvent, QPainter, QPalette
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFrame,
+    QHBoxLayout,
+    QLineEdit,
+    QListView,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from agent.look import palettes
+from agent.look.icons import drawn
+from console.chat.records import Chat, Folder, Hit
+from console.chat.store import MARKS
+from console.chat.window.actions import Actions
+from console.chat.window.parts import quiet_line
+
+Index = QModelIndex | QPersistentModelIndex
+SEARCH_MS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row: a folder, a chat, or a message that was found. `second` is a line below, smaller."""
+
+    key: str
+    kind: str
+    text: str
+    second: str = ""
+    message_id: str = ""
+    pinned: bool = False
+    runs: bool = False
+    inside: bool = False
+    is_open: bool = True
+
+
+class Rows(QAbstractListModel):
+    """The rows; changes are told row by row, so that selection and scrolling stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Row] = []
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Show other rows."""
+        wanted = [row.key for row in rows]
+        kept = set(wanted)
+        for place in range(len(self.rows) - 1, -1, -1):
+            if self.rows[place].key not in kept:
+                self.beginRemoveRows(QModelIndex(), place, place)
+                del self.rows[place]
+                self.endRemoveRows()
+        for place, row in enumerate(rows):
+            at = next((i for i in range(place, len(self.rows)) if self.rows[i].key == row.key), None)
+            if at is None:
+                self.beginInsertRows(QModelIndex(), place, place)
+                self.rows.insert(place, row)
+                self.endInsertRows()
+            elif at != place:
+                self.beginMoveRows(QModelIndex(), at, at, QModelIndex(), place)
+                self.rows.insert(place, self.rows.pop(at))
+                self.endMoveRows()
+            if self.rows[place] != row:
+                self.rows[place] = row
+                index = self.index(place)
+                self.dataChanged.emit(index, index)
+
+    def rowCount(self, parent: Index | None = None) -> int:  # noqa: N802 - Qt's name
+        return 0 if parent is not None and parent.isValid() else len(self.rows)
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        row = self.rows[index.row()]
+        if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.EditRole):
+            return row.text
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return row.text
+        if role == Qt.ItemDataRole.AccessibleTextRole:
+            return spoken(row)
+        return None
+
+
+class Painter(QStyledItemDelegate):
+    """Draws a row: its text, what is below, a pin, and a square to stop an answer with."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:  # noqa: N802 - Qt's name
+        metrics: Any = option.fontMetrics
+        row = _row(index)
+        lines = 1 if not row.second else 2
+        return QSize(0, round(metrics.height() * (lines + 0.7)))
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: Index) -> None:
+        row = _row(index)
+        painter.save()
+        widget: Any = option.widget
+        rect: QRect = option.rect
+        state: Any = option.state
+        palette: QPalette = option.palette
+        colours = palettes.COLOURS[palettes.scheme_of(palette)]
+        selected = bool(state & QStyle.StateFlag.State_Selected)
+        widget.style().drawPrimitive(QStyle.PrimitiveElement.PE_PanelItemViewItem, option, painter, widget)
+        role = QPalette.ColorRole.HighlightedText if selected else QPalette.ColorRole.Text
+        text_colour = palette.color(role)
+        line = widget.fontMetrics().height()
+        inside = rect.adjusted(round(line * (1.0 if row.inside else 0.5)), 0, -round(line * 0.4), 0)
+        font = QFont(widget.font())
+        if row.kind == "folder":
+            side = round(line * 0.9)
+            icon = drawn("open" if row.is_open else "right", side, text_colour.name(), widget.devicePixelRatioF())
+            painter.drawPixmap(inside.left(), rect.top() + (rect.height() - side) // 2, icon)
+            inside.setLeft(inside.left() + round(line * 1.2))
+            font.setBold(True)
+        if row.runs:
+            side = round(line * 0.9)
+            accent = text_colour.name() if selected else colours.accent
+            place = stop_rect(rect, line)
+            painter.drawPixmap(place.topLeft() + QPoint((place.width() - side) // 2, (place.height() - side) // 2),
+                               drawn("stop", side, accent, widget.devicePixelRatioF()))  # fmt: skip
+            inside.setRight(place.left() - 2)
+        elif row.pinned:
+            side = round(line * 0.8)
+            quiet = text_colour.name() if selected else colours.quiet
+            icon = drawn("pin", side, quiet, widget.devicePixelRatioF())
+            painter.drawPixmap(inside.right() - side, rect.top() + (rect.height() - side) // 2, icon)
+            inside.setRight(inside.right() - side - 4)
+        painter.setFont(font)
+        painter.setPen(text_colour)
+        lines = 2 if row.second else 1
+        top = rect.top() + (rect.height() - lines * line) // 2
+        for number, text in enumerate([row.text, row.second][:lines]):
+            if number and not selected:
+                painter.setPen(palette.color(QPalette.ColorRole.PlaceholderText))
+            metrics = painter.fontMetrics()
+            shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, inside.width())
+            place = QRect(inside.left(), top + number * line, inside.width(), line)
+            painter.drawText(place, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, shown)
+        painter.restore()
+
+
+class ChatView(QListView):
+    """The view on the rows."""
+
+    stopped = Signal(str)
+    menu_wanted = Signal(str, str, QPoint)
+
+    def __init__(self, model: Rows) -> None:
+        super().__init__()
+        self.setModel(model)
+        self.setItemDelegate(Painter(self))
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.customContextMenuRequested.connect(self._menu)
+        self.setAccessibleName("Chats")
+        self.setTabKeyNavigation(False)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
+        """Stop an answer by its square; everything else selects."""
+        index = self.indexAt(event.position().toPoint())
+        if index.isValid() and _row(index).runs:
+            square = stop_rect(self.visualRect(index), self.fontMetrics().height())
+            if square.contains(event.position().toPoint()):
+                self.stopped.emit(_row(index).key)
+                return
+        super().mousePressEvent(event)
+
+    def _menu(self, at: QPoint) -> None:
+        index = self.indexAt(at)
+        row = _row(index) if index.isValid() else None
+        if row is not None and row.kind != "hit":
+            self.menu_wanted.emit(row.kind, row.key, self.viewport().mapToGlobal(at))
+
+
+class Sidebar(QWidget):
+    """Emits what somebody wants; shows what it is given."""
+
+    chosen = Signal(str, str)
+    """A chat's id, and a message's or empty."""
+    folder_toggled = Signal(str)
+    searched = Signal(str)
+    menu_wanted = Signal(str, str, QPoint)
+    stopped = Signal(str)
+
+    def __init__(self, actions: Actions) -> None:
+        super().__init__()
+        self.model = Rows()
+        self.view = ChatView(self.model)
+        self.view.clicked.connect(self._pressed)
+        self.view.activated.connect(self._pressed)
+        self.view.menu_wanted.connect(self.menu_wanted)
+        self.view.stopped.connect(self.stopped)
+        self.search = QLineEdit()
+        self.search.setPlaceholderText("Search all chats")
+        self.search.setAccessibleName("Search all chats")
+        self.search.setClearButtonEnabled(True)
+        self.search.installEventFilter(self)
+        self._typed = QTimer(self)
+        self._typed.setSingleShot(True)
+        self._typed.setInterval(SEARCH_MS)
+        self._typed.timeout.connect(lambda: self.searched.emit(self.search.text().strip()))
+        self.search.textChanged.connect(self._type)
+        self.new = QToolButton()
+        self.new.setDefaultAction(actions["new"])
+        self.new.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.new.setAccessibleName("New chat")
+        self.empty = quiet_line()
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        head = QHBoxLayout()
+        head.addWidget(self.new, 1)
+        rows = QVBoxLayout(self)
+        margin = round(self.fontMetrics().height() * 0.5)
+        rows.setContentsMargins(margin, margin, 0, margin)
+        rows.addLayout(head)
+        rows.addWidget(self.search)
+        rows.addWidget(self.empty)
+        rows.addWidget(self.view, 1)
+        self.setMinimumWidth(self.fontMetrics().averageCharWidth() * 24)
+
+    def show_rows(self, rows: Sequence[Row], selected: str, empty: str = "") -> None:
+        """Show rows with one of them selected; `empty` is said when there are none."""
+        self.model.show_rows(rows)
+        self.empty.setText(empty)
+        self.empty.setVisible(not rows and bool(empty))
+        place = next((place for place, row in enumerate(self.model.rows) if row.key == selected), None)
+        if place is None:
+            self.view.clearSelection()
+            self.view.setCurrentIndex(QModelIndex())
+        elif self.view.currentIndex().row() != place:
+            self.view.setCurrentIndex(self.model.index(place))
+
+    def eventFilter(self, watched: object, event: QEvent) -> bool:  # noqa: N802 - Qt's name
+        """Go from the search field into the list with the arrow, and out of the search with Escape."""
+        if watched is self.search and event.type() == QEvent.Type.KeyPress:
+            key = event.key()  # type: ignore[attr-defined]
+            if key == Qt.Key.Key_Down:
+                self.view.setFocus()
+                if self.model.rows and not self.view.currentIndex().isValid():
+                    self.view.setCurrentIndex(self.model.index(0))
+                return True
+            if key == Qt.Key.Key_Escape and self.search.text():
+                self.search.clear()
+                return True
+        return super().eventFilter(watched, event)  # type: ignore[arg-type]
+
+    def _type(self, text: str) -> None:
+        self._typed.start()
+
+    def _pressed(self, index: QModelIndex) -> None:
+        row = self.model.rows[index.row()]
+        if row.kind == "folder":
+            self.folder_toggled.emit(row.key)
+        elif row.kind == "hit":
+            self.chosen.emit(row.key.partition("/")[0], row.message_id)
+        else:
+            self.chosen.emit(row.key, "")
+
+
+def rows_of(
+    chats: Sequence[Chat], folders: Sequence[Folder], closed: Sequence[str], running: Sequence[str]
+) -> list[Row]:
+    """Return the rows of the list: pinned chats, those in no folder, then each folder with its own."""
+    ordered = sorted(chats, key=lambda chat: (not chat.pinned, -chat.changed_s))
+    known = {folder.id for folder in folders}
+
+    def row(chat: Chat, *, inside: bool) -> Row:
+        return Row(
+            chat.id, "chat", chat.title or "New chat", pinned=chat.pinned, runs=chat.id in running, inside=inside
+        )
+
+    rows = [row(chat, inside=False) for chat in ordered if chat.pinned or chat.folder_id not in known]
+    for folder in folders:
+        is_open = folder.id not in closed
+        rows.append(Row(folder.id, "folder", folder.name, is_open=is_open))
+        if is_open:
+            rows += [row(chat, inside=True) for chat in ordered if chat.folder_id == folder.id and not chat.pinned]
+    return rows
+
+
+def found_rows(chats: dict[str, Chat], words: str, hits: Sequence[Hit]) -> list[Row]:
+    """Return the rows of a search: chats whose titles have the words, then messages with what was found."""
+    asked = words.casefold().split()
+    rows = [
+        Row(chat.id, "chat", chat.title or "New chat", pinned=chat.pinned)
+        for chat in chats.values()
+        if all(word in chat.title.casefold() for word in asked)
+    ]
+    for hit in hits:
+        if (chat := chats.get(hit.chat_id)) is not None:
+            excerpt = " ".join(hit.excerpt.replace(MARKS[0], "").replace(MARKS[1], "").split())
+            key = f"{hit.chat_id}/{hit.message_id}"
+            rows.append(Row(key, "hit", chat.title or "New chat", excerpt, hit.message_id))
+    return rows
+
+
+def spoken(row: Row) -> str:
+    """Return what a screen reader says of a row."""
+    if row.kind == "folder":
+        return f"Folder {row.text}, {'open' if row.is_open else 'closed'}"
+    notes = [note for note, holds in (("pinned", row.pinned), ("an answer is coming", row.runs)) if holds]
+    return ", ".join([row.text, *([row.second] if row.second else []), *notes])
+
+
+def stop_rect(rect: QRect, line: int) -> QRect:
+    """Return where a row's stop square is."""
+    side = round(line * 1.5)
+    return QRect(rect.right() - side - 2, rect.top() + (rect.height() - side) // 2, side, side)
+
+
+def _row(index: Index) -> Row:
+    model = index.model()
+    assert isinstance(model, Rows)  # noqa: S101 - no other model is ever given to the view
+    return model.rows[index.row()]

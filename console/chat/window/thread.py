@@ -1,0 +1,395 @@
+"""The list of messages: one widget for each that is near the view, made when it is needed. GUI thread.
+
+What lies further away is only a height, estimated until it was seen once. What somebody looks at does not move when
+something above it turns out higher or lower. While the end is in sight it stays in sight; who scrolls up is left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
+
+from console.chat.records import Message
+from console.chat.settings import Width
+from console.chat.window.message import MessageView, Shown
+
+WIDTHS: dict[Width, int] = {"narrow": 68, "wide": 100, "full": 100_000}
+"""How many letters a line has at most."""
+BUDGET_S = 0.012
+"""So long messages are made at a stretch; then what was pressed and drawn meanwhile has its turn."""
+MOST_VIEWS = 40
+
+
+@dataclass(slots=True)
+class Item:
+    """A message in the list. `height` is an estimate until it was seen at this width (`measured`)."""
+
+    shown: Shown
+    view: MessageView | None = None
+    height: int = 0
+    measured: bool = False
+    width: int = 0
+    """The width that the height is for."""
+    top: int = 0
+
+
+class Thread(QScrollArea):
+    """Shows a branch. `wants` and `edited` are those of its messages."""
+
+    wants = Signal(str, str)
+    edited = Signal(str, str)
+    follows_changed = Signal(bool)
+    """Whether the end is kept in sight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
+        self.setAccessibleName("Messages")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.page = QWidget()
+        self.setWidget(self.page)
+        self.width_wanted: Width = "wide"
+        self.items: list[Item] = []
+        self.follows = True
+        self.current = ""
+        self._moves = False
+        self.latest = QPushButton("Jump to latest", self.viewport())
+        self.latest.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.latest.hide()
+        self.latest.clicked.connect(self.to_end)
+        self._later = QTimer(self)
+        self._later.setSingleShot(True)
+        self._later.timeout.connect(self._make_views)
+        self.verticalScrollBar().valueChanged.connect(self._scrolled)
+
+    # What is shown
+
+    def show_branch(self, branch: Sequence[Shown], *, anew: bool) -> None:
+        """Show other messages; those that were shown before keep their widgets. `anew`: another chat, at its end."""
+        old = {item.shown.message.id: item for item in self.items}
+        anchor = None if anew else self._anchor()
+        items: list[Item] = []
+        for shown in branch:
+            item = old.pop(shown.message.id, None)
+            if item is None:
+                item = Item(shown)
+            elif item.shown != shown:
+                self._replace(item, shown)
+            items.append(item)
+        for item in old.values():
+            _drop(item)
+        self.items = items
+        if anew:
+            self.current, self.follows = "", True
+        self._lay_out(anchor)
+
+    def update_message(self, shown: Shown) -> None:
+        """Show a message that changed."""
+        item = self._item(shown.message.id)
+        if item is not None:
+            anchor = self._anchor()
+            self._replace(item, shown)
+            self._lay_out(anchor)
+
+    def note(self, shown: Shown) -> None:
+        """Show only what goes on with an answer."""
+        item = self._item(shown.message.id)
+        if item is not None:
+            item.shown = shown
+            if item.view is not None:
+                item.view.show_note(shown)
+                self._measure_again(item)
+
+    def grow(self, message_id: str, text: str) -> None:
+        """Show more of an answer that comes."""
+        item = self._item(message_id)
+        if item is not None:
+            if item.view is not None:
+                item.view.grow(text)
+            self._measure_again(item)
+
+    def set_width(self, width: Width) -> None:
+        """Make lines longer or shorter."""
+        self.width_wanted = width
+        self._fit_again()
+
+    def recolour(self) -> None:
+        """Show everything in other colours or another size."""
+        for item in self.items:
+            if item.view is not None:
+                item.view.recolour()
+        self._fit_again()
+
+    def mark(self, words: str) -> None:
+        """Mark words in the messages that are in sight, and in those that come into it."""
+        for item in self.items:
+            if item.view is not None:
+                item.view.body.mark(words)
+
+    # Where it is
+
+    def to_end(self) -> None:
+        """Show the end, and follow it."""
+        self._follow(True)
+        self._lay_out(None)
+
+    def to_message(self, message_id: str) -> None:
+        """Bring a message into sight."""
+        item = self._item(message_id)
+        if item is not None:
+            self._follow(False)
+            self._move(item.top - self.fontMetrics().height())
+            self._make_views()
+            self._move(item.top - self.fontMetrics().height())
+
+    def step(self, by: int) -> None:
+        """Give the focus to the message before or after the one that has it."""
+        if not self.items:
+            return
+        ids = [item.shown.message.id for item in self.items]
+        at = ids.index(self.current) + by if self.current in ids else len(ids) - 1
+        self.focus_message(ids[max(0, min(len(ids) - 1, at))])
+
+    def focus_message(self, message_id: str) -> None:
+        """Give a message the focus, in sight."""
+        item = self._item(message_id)
+        if item is None:
+            return
+        bar = self.verticalScrollBar()
+        if item.top < bar.value() or item.top + item.height > bar.value() + self.viewport().height():
+            self.to_message(message_id)
+        if item.view is None:
+            self._make(item)
+            self._lay_out(self._anchor())
+        if item.view is not None:
+            self.current = message_id
+            item.view.setFocus(Qt.FocusReason.TabFocusReason)
+
+    def view_of(self, message_id: str) -> MessageView | None:
+        """Return a message's widget, if it has one."""
+        item = self._item(message_id)
+        return item.view if item else None
+
+    # Qt
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        if event.oldSize().width() != event.size().width():
+            self._fit_again()
+        else:
+            self._lay_out(self._anchor())
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
+        super().showEvent(event)
+        self._lay_out(self._anchor())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
+        """Scroll as a document does."""
+        self.scroll_by_key(event.key()) or super().keyPressEvent(event)
+
+    def scroll_by_key(self, key: int) -> bool:
+        """Scroll for Home, End and the page keys; returns whether the key was one of them."""
+        bar = self.verticalScrollBar()
+        if key == Qt.Key.Key_End:
+            self.to_end()
+            return True
+        places = {
+            Qt.Key.Key_Home: 0,
+            Qt.Key.Key_PageUp: bar.value() - bar.pageStep(),
+            Qt.Key.Key_PageDown: bar.value() + bar.pageStep(),
+        }
+        if key not in places:
+            return False
+        bar.setValue(places[Qt.Key(key)])
+        return True
+
+    # Inside
+
+    def _item(self, message_id: str) -> Item | None:
+        for item in reversed(self.items):
+            if item.shown.message.id == message_id:
+                return item
+        return None
+
+    def _replace(self, item: Item, shown: Shown) -> None:
+        item.shown = shown
+        item.measured, item.width = False, 0
+        if item.view is not None:
+            item.view.show_message(shown)
+
+    def _anchor(self) -> tuple[Item, int] | None:
+        """Return the first message in sight and how far it is below the edge; None at the end, that stays in sight."""
+        if self.follows:
+            return None
+        value = self.verticalScrollBar().value()
+        for item in self.items:
+            if item.top + item.height > value:
+                return item, item.top - value
+        return None
+
+    def _inner(self) -> tuple[int, int]:
+        """Return the width of messages and where they begin."""
+        room = self.viewport().width()
+        gap = self.fontMetrics().averageCharWidth() * 2
+        width = min(room - 2 * gap, self.fontMetrics().averageCharWidth() * WIDTHS[self.width_wanted])
+        return max(1, width), max(gap, (room - width) // 2)
+
+    def _fit_again(self) -> None:
+        anchor = self._anchor()
+        for item in self.items:
+            item.measured = False
+        self._lay_out(anchor)
+
+    def _measure_again(self, item: Item) -> None:
+        anchor = self._anchor()
+        item.measured = False
+        self._lay_out(anchor)
+
+    def _lay_out(self, anchor: tuple[Item, int] | None) -> None:
+        """Place everything, with the anchor where it was."""
+        width, left = self._inner()
+        gap = round(self.fontMetrics().height() * 0.6)
+        top = gap
+        for item in self.items:
+            if not item.measured:
+                self._measure(item, width)
+            item.top = top
+            if item.view is not None:
+                item.view.setGeometry(left, top, width, item.height)
+            top += item.height + gap
+        self._moves = True
+        self.page.resize(self.viewport().width(), max(top, self.viewport().height()))
+        self._moves = False
+        if anchor is not None:
+            self._move(anchor[0].top - anchor[1])
+        elif self.follows:
+            self._move(self.verticalScrollBar().maximum())
+        self._place_button()
+        if self.isVisible():
+            self._make_views()
+
+    def _measure(self, item: Item, width: int) -> None:
+        if item.view is not None:
+            item.height, item.measured = item.view.fit(width), True
+        elif item.width != width:
+            item.height = estimate_height(item.shown.message, width, self)
+        item.width = width
+
+    def _make_views(self) -> None:
+        """Make the messages that are in sight, then those near it, a few at a time."""
+        if not self.items:
+            return
+        begun_s = time.perf_counter()
+        anchor = self._anchor()
+        made = False
+        for near in (False, True):
+            for item in self._around(near):
+                if item.view is not None:
+                    continue
+                if made and (near or time.perf_counter() - begun_s > BUDGET_S):
+                    self._later.start(0)
+                    break
+                self._make(item)
+                made = True
+        if made:
+            self._release()
+            self._lay_out(anchor)
+
+    def _around(self, near: bool) -> list[Item]:
+        value, height = self.verticalScrollBar().value(), self.viewport().height()
+        margin = height if near else 0
+        return [item for item in self.items
+                if item.top < value + height + margin and item.top + item.height > value - margin]  # fmt: skip
+
+    def _make(self, item: Item) -> None:
+        view = item.view = MessageView(item.shown)
+        view.setParent(self.page)
+        view.wants.connect(self._wish)
+        view.edited.connect(self.edited)
+        view.resized.connect(self._view_resized)
+        view.installEventFilter(self)
+        view.show()
+        item.measured = False
+        self._measure(item, self._inner()[0])
+
+    def _release(self) -> None:
+        """Let go of messages that are far away."""
+        kept = {id(item) for item in self._around(True)}
+        far = [item for item in self.items if item.view is not None and id(item) not in kept]
+        for item in far[: max(0, len(far) + len(kept) - MOST_VIEWS)]:
+            view = item.view
+            if view is not None and not item.shown.runs and view.editor is None and not view.hasFocus():
+                _drop(item)
+
+    def _wish(self, wish: str, message_id: str) -> None:
+        if wish == "focus":
+            self.current = message_id
+        self.wants.emit(wish, message_id)
+
+    def _view_resized(self, message_id: str) -> None:
+        item = self._item(message_id)
+        if item is not None:
+            self._measure_again(item)
+
+    def _move(self, value: int) -> None:
+        self._moves = True
+        self.verticalScrollBar().setValue(value)
+        self._moves = False
+
+    def _scrolled(self, value: int) -> None:
+        if not self._moves:
+            self._follow(value >= self.verticalScrollBar().maximum() - self.fontMetrics().height())
+            self._place_button()
+            self._make_views()
+
+    def _follow(self, follows: bool) -> None:
+        if follows != self.follows:
+            self.follows = follows
+            self.follows_changed.emit(follows)
+
+    def _place_button(self) -> None:
+        self.latest.setVisible(not self.follows and bool(self.items))
+        size = self.latest.sizeHint()
+        room = self.viewport().size()
+        at = QPoint(
+            (room.width() - size.width()) // 2, room.height() - size.height() - self.fontMetrics().height() // 2
+        )
+        self.latest.setGeometry(at.x(), at.y(), size.width(), size.height())
+        self.latest.raise_()
+
+    def eventFilter(self, watched: object, event: QEvent) -> bool:  # noqa: N802 - Qt's name
+        """Let arrows and page keys work while a message has the focus."""
+        if isinstance(event, QKeyEvent) and isinstance(watched, MessageView) and _pressed(event, watched):
+            steps = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
+            if event.key() in steps and not event.modifiers():
+                self.step(steps[Qt.Key(event.key())])
+                return True
+            return self.scroll_by_key(event.key())
+        return super().eventFilter(watched, event)  # type: ignore[arg-type]
+
+
+def estimate_height(message: Message, width: int, widget: QWidget) -> int:
+    """Estimate how high a message will be: lines of code and of text, and what is around them."""
+    metrics = widget.fontMetrics()
+    letters = max(10, width // max(1, metrics.averageCharWidth()))
+    lines = sum(1 + len(line) // letters for line in message.text.split("\n"))
+    return round(metrics.lineSpacing() * (lines + 4.5))
+
+
+def _pressed(event: QKeyEvent, view: MessageView) -> bool:
+    return event.type() == QEvent.Type.KeyPress and view.hasFocus()
+
+
+def _drop(item: Item) -> None:
+    view, item.view = item.view, None
+    if view is not None:
+        view.hide()
+        view.setParent(None)
+        view.deleteLater()

@@ -1,0 +1,404 @@
+"""The window: chats at the left, the open one at the right, what was last said at the bottom. GUI thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QByteArray, QSettings, Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QGuiApplication
+from PySide6.QtWidgets import (
+    QApplication,
+    QFileDialog,
+    QHBoxLayout,
+    QMainWindow,
+    QMessageBox,
+    QPushButton,
+    QSplitter,
+    QStackedWidget,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from agent.look import palettes
+from agent.look.icons import app_icon
+from agent.look.widgets import announce, fit, label
+from console.access import Access
+from console.chat.client import Model
+from console.chat.errors import ChatError, ImportRefused
+from console.chat.export import Format, as_markdown, exported, file_name, read_json
+from console.chat.settings import Theme
+from console.chat.window.actions import Actions
+from console.chat.window.answers import Answers
+from console.chat.window.chatlist import ChatList
+from console.chat.window.chatpage import ChatPage
+from console.chat.window.desk import Desk
+from console.chat.window.options import OptionsDialog, ShortcutsDialog
+from console.chat.window.setup import SetupDialog
+from console.chat.window.sidebar import Sidebar
+from console.chat.window.signin import SignInPage
+
+GEOMETRY, SPLIT = "window/geometry", "window/split"
+MODELS_MS = 60_000
+AWAY_MS = 5_000
+"""How often it is asked which models there are, while the server answers and while it does not."""
+UNDO_MS = 20_000
+MOST_IMPORTED_BYTES = 64 << 20
+FORMATS: dict[str, Format] = {
+    "Markdown (*.md)": "md",
+    "JSON with all branches (*.json)": "json",
+    "HTML (*.html)": "html",
+}
+
+
+class ChatWindow(QMainWindow):
+    """Brings the parts together. `start` once it is made; closing it stops every answer and keeps everything."""
+
+    def __init__(self, desk: Desk, settings: QSettings) -> None:
+        super().__init__()
+        self.desk, self._settings = desk, settings
+        self.setWindowTitle("Fallow chat")
+        self.setWindowIcon(app_icon())
+        self._base_size = QApplication.font().pointSizeF()
+        self._undo: Callable[[], None] | None = None
+        self.answers = Answers(desk, self)
+        self.actions_ = Actions(self, desk.settings.shortcuts)
+        self.sidebar = Sidebar(self.actions_)
+        self.page = ChatPage(desk, self.answers, self.actions_)
+        self.list = ChatList(desk, self.answers, self.sidebar, self.actions_)
+        self.signin = SignInPage()
+        self.said = SaidLine()
+        self._asking = QTimer(self)
+        self._asking.setSingleShot(True)
+        self._asking.timeout.connect(desk.ask_models)
+        self._lay_out()
+        self._connect()
+        self._connect_actions()
+        fit(self, columns=150, lines=46)
+        self._apply_font()
+        for key, restore in ((GEOMETRY, self.restoreGeometry), (SPLIT, self.split.restoreState)):
+            value = settings.value(key)
+            if isinstance(value, QByteArray):
+                restore(value)
+
+    def start(self) -> None:
+        """Read the chats and look for the account."""
+        self.desk.start()
+        self.desk.bridge.load_account(self._loaded)
+
+    def sign_in(self, why: str = "") -> None:
+        """Show the page to sign in on."""
+        self.signin.set_busy(False)
+        self.signin.say(why)
+        self.stack.setCurrentWidget(self.signin)
+        self.signin.link.setFocus()
+
+    def bring_up(self) -> None:
+        """Show the window in front of the others."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+        if self.stack.currentWidget() is self.split:
+            self.page.composer.field.setFocus()
+
+    def say(self, text: str, undo: Callable[[], None] | None = None) -> None:
+        """Show and speak what was done, with a way back if there is one."""
+        self._undo = undo
+        self.actions_["undo"].setEnabled(undo is not None)
+        self.said.say(text, undoable=undo is not None)
+
+    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 - Qt's name
+        self._asking.stop()
+        self.answers.stop_all()
+        self._settings.setValue(GEOMETRY, self.saveGeometry())
+        self._settings.setValue(SPLIT, self.split.saveState())
+        super().closeEvent(event)
+
+    # Making
+
+    def _lay_out(self) -> None:
+        self.split = QSplitter(Qt.Orientation.Horizontal)
+        self.split.addWidget(self.sidebar)
+        self.split.addWidget(self.page)
+        self.split.setStretchFactor(0, 0)
+        self.split.setStretchFactor(1, 1)
+        letter = self.fontMetrics().averageCharWidth()
+        self.split.setSizes([letter * 32, letter * 118])
+        self.split.setCollapsible(1, False)
+        self.stack = QStackedWidget()
+        self.stack.addWidget(self.split)
+        self.stack.addWidget(self.signin)
+        middle = QWidget()
+        rows = QVBoxLayout(middle)
+        rows.setContentsMargins(0, 0, 0, 0)
+        rows.setSpacing(0)
+        rows.addWidget(self.stack, 1)
+        rows.addWidget(self.said)
+        self.setCentralWidget(middle)
+        foot = QHBoxLayout()
+        for name in ("options",):
+            button = QToolButton()
+            button.setDefaultAction(self.actions_[name])
+            button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+            button.setAutoRaise(True)
+            button.setAccessibleName(self.actions_[name].text())
+            foot.addWidget(button)
+        foot.addStretch(1)
+        layout = self.sidebar.layout()
+        if isinstance(layout, QVBoxLayout):
+            layout.addLayout(foot)
+
+    def _connect(self) -> None:
+        desk = self.desk
+        desk.said.connect(self.say)
+        desk.trouble.connect(lambda text: self.said.say(text, bad=True))
+        desk.connection_changed.connect(self._connection)
+        self.page.said.connect(self.say)
+        self.page.wants_sign_in.connect(self.sign_in)
+        self.said.undo.clicked.connect(self._take_back)
+        self.signin.signs_in.connect(
+            lambda link: desk.bridge.sign_in(link, self._signed_in, self._not_signed_in)
+        )  # fmt: skip
+        self.signin.gives_up.connect(lambda: self.stack.setCurrentWidget(self.split))
+
+    def _connect_actions(self) -> None:
+        page, desk, thread = self.page, self.desk, self.page.thread_
+        does: dict[str, Callable[[], object]] = {
+            "new": self._new,
+            "search": self._search,
+            "rename": self.list.rename,
+            "pin": self.list.pin,
+            "delete_chat": self.list.delete,
+            "undo": self._take_back,
+            "previous_chat": lambda: self.list.step(-1),
+            "next_chat": lambda: self.list.step(1),
+            "sidebar": lambda: self.sidebar.setVisible(not self.sidebar.isVisible()),
+            "find": page.find_bar.open_bar,
+            "setup": self._open_setup,
+            "copy_all": self._copy_all,
+            "export": self._export,
+            "import": self._import,
+            "compose": page.composer.field.setFocus,
+            "attach": self._attach,
+            "stop": page.stop,
+            "latest": thread.to_end,
+            "previous_message": lambda: thread.step(-1),
+            "next_message": lambda: thread.step(1),
+            "bigger": lambda: desk.change_settings(font_percent=min(250, desk.settings.font_percent + 10)),
+            "smaller": lambda: desk.change_settings(font_percent=max(70, desk.settings.font_percent - 10)),
+            "options": self._open_options,
+            "shortcuts": self._open_shortcuts,
+            "quit": self.close,
+        }
+        for name, do in does.items():
+            self.actions_[name].triggered.connect(lambda _=False, do=do: do())
+        for name, wish in (("copy_message", "copy"), ("edit_message", "edit"), ("regenerate", "regenerate"),
+                           ("fork", "fork"), ("delete_message", "delete"), ("previous_branch", "previous"),
+                           ("next_branch", "next")):  # fmt: skip
+            self.actions_[name].triggered.connect(lambda _=False, wish=wish: page.wish(wish, page.current()))
+        self.actions_["undo"].setEnabled(False)
+
+    # Signing in
+
+    def _loaded(self, access: Access | None, problem: ChatError | None) -> None:
+        if access is None:
+            self.sign_in(str(problem) if problem is not None else "")
+        else:
+            self.desk.ask_models()
+
+    def _signed_in(self, access: Access, models: list[Model], kept: bool) -> None:
+        self.signin.set_busy(False)
+        self.signin.clear()
+        self.stack.setCurrentWidget(self.split)
+        self.desk.take_models(models)
+        self.page.composer.field.setFocus()
+        self.say(
+            f"You are signed in at {access.url}."
+            if kept
+            else "You are signed in until this program ends: this PC has no keyring that could keep the key."
+        )
+
+    def _not_signed_in(self, error: ChatError) -> None:
+        self.signin.set_busy(False)
+        self.signin.say(str(error))
+
+    def _signs_out(self) -> None:
+        self.answers.stop_all()
+        self._asking.stop()
+        self.desk.bridge.sign_out(lambda: self.sign_in("You are signed out. Your chats are still on this PC."))
+
+    def _connection(self) -> None:
+        problem = self.desk.problem
+        if problem is not None and problem.kind == "key":
+            self.sign_in(str(problem))
+            return
+        self._asking.start(MODELS_MS if problem is None else AWAY_MS)
+
+    # What the actions do
+
+    def _new(self) -> None:
+        self.desk.open(None)
+        self.page.composer.field.setFocus()
+
+    def _search(self) -> None:
+        self.sidebar.show()
+        self.sidebar.search.setFocus()
+        self.sidebar.search.selectAll()
+
+    def _take_back(self) -> None:
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+            self.say("It is back.")
+
+    def _copy_all(self) -> None:
+        if self.desk.chat is not None:
+            QGuiApplication.clipboard().setText(as_markdown(self.desk.chat, self.desk.branch))
+            self.say("The chat was copied as Markdown.")
+
+    def _export(self) -> None:
+        chat = self.desk.chat
+        if chat is None:
+            return
+        path, chosen = QFileDialog.getSaveFileName(self, "Export chat", file_name(chat, "md"), ";;".join(FORMATS))
+        if path:
+            self.export_to(Path(path), FORMATS.get(chosen, "md"))
+
+    def export_to(self, path: Path, format_: Format) -> None:
+        """Write the open chat into a file; what a name ends with wins over what was chosen beside it."""
+        chat, branch, whole = self.desk.chat, self.desk.branch, self.desk.tree().all()
+        by_name: dict[str, Format] = {".md": "md", ".json": "json", ".html": "html"}
+        format_ = by_name.get(path.suffix.lower(), format_)
+        if not path.suffix:
+            path = path.with_suffix(f".{format_}")
+        if chat is None:
+            return
+        try:
+            path.write_text(exported(chat, branch, whole, format_), "utf-8")
+        except OSError as error:
+            self.said.say(f"{path.name} cannot be written: {error.strerror}.", bad=True)
+        else:
+            self.say(f"The chat is in {path.name}.")
+
+    def _import(self) -> None:
+        path, _ = QFileDialog.getOpenFileName(self, "Import chat", "", "Exported chat (*.json)")
+        if path:
+            self.import_from(Path(path))
+
+    def import_from(self, path: Path) -> None:
+        """Read a chat that was exported as JSON, and open it."""
+        try:
+            if path.stat().st_size > MOST_IMPORTED_BYTES:
+                self.said.say(f"{path.name} is too large for a chat.", bad=True)
+                return
+            self.desk.take_in(*read_json(path.read_bytes()))
+        except OSError as error:
+            self.said.say(f"{path.name} cannot be read: {error.strerror}.", bad=True)
+        except ImportRefused as error:
+            self.said.say(str(error), bad=True)
+
+    def _attach(self) -> None:
+        paths, _ = QFileDialog.getOpenFileNames(self, "Attach text files")
+        self.page.composer.attach([Path(path) for path in paths])
+
+    def _open_setup(self) -> None:
+        dialog = SetupDialog(self.desk.setup, self.desk.presets, self)
+        dialog.saved_preset.connect(self.desk.save_preset)
+        dialog.deleted_preset.connect(self.desk.delete_preset)
+        follow = self.desk.presets_changed.connect(lambda: dialog.show_presets(self.desk.presets))
+        dialog.accepted.connect(lambda: self.desk.change_setup(dialog.setup()))
+        dialog.finished.connect(lambda: self.desk.presets_changed.disconnect(follow))
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _open_options(self) -> None:
+        dialog = OptionsDialog(self.desk.settings, self)
+        dialog.changed.connect(self._change)
+        dialog.erases.connect(lambda: self._ask_erase(dialog))
+        dialog.signs_out.connect(dialog.accept)
+        dialog.signs_out.connect(self._signs_out)
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _open_shortcuts(self) -> None:
+        dialog = ShortcutsDialog(self.desk.settings.shortcuts, self)
+        dialog.changed.connect(lambda shortcuts: self._change({"shortcuts": shortcuts}))
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _ask_erase(self, parent: QWidget) -> None:
+        box = QMessageBox(QMessageBox.Icon.Warning, "Delete all chats", "Delete every chat on this PC for good?",
+                          QMessageBox.StandardButton.Cancel, parent)  # fmt: skip
+        box.setInformativeText("They cannot be brought back.")
+        erase = box.addButton("Delete all", QMessageBox.ButtonRole.DestructiveRole)
+        erase.clicked.connect(self.erase)
+        box.finished.connect(box.deleteLater)
+        box.open()
+
+    def erase(self) -> None:
+        """Remove every chat for good."""
+        self.answers.stop_all()
+        self.desk.erase()
+        self.say("All chats were deleted.")
+
+    def _change(self, changes: dict[str, object]) -> None:
+        before = self.desk.settings
+        self.desk.change_settings(**changes)
+        after = self.desk.settings
+        if before.shortcuts != after.shortcuts:
+            self.actions_.set_keys(after.shortcuts)
+        if before.theme != after.theme:
+            self.set_theme(after.theme)
+
+    def set_theme(self, theme: Theme) -> None:
+        """Show the windows in another theme; the system's is followed from the next start on."""
+        app = QApplication.instance()
+        if isinstance(app, QApplication):
+            palettes.apply(app, palettes.system_scheme(app) if theme == "system" else theme)
+            self.actions_.draw_icons()
+            self.page.thread_.recolour()
+
+    def _apply_font(self) -> None:
+        def apply() -> None:
+            wanted = self._base_size * self.desk.settings.font_percent / 100
+            font = self.font()
+            if abs(font.pointSizeF() - wanted) > 0.05:
+                font.setPointSizeF(wanted)
+                self.setFont(font)
+                self.actions_.draw_icons()
+                self.page.composer.field.fit()
+                self.page.thread_.recolour()
+
+        self.desk.settings_changed.connect(apply)
+        apply()
+
+
+class SaidLine(QWidget):
+    """What was last done, with a button that takes it back; it goes by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = label()
+        self.undo = QPushButton("Undo")
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self.hide)
+        row = QHBoxLayout(self)
+        row.addWidget(self.text, 1)
+        row.addWidget(self.undo)
+        self.hide()
+
+    def say(self, text: str, *, undoable: bool = False, bad: bool = False) -> None:
+        """Show and speak it; what is bad stays."""
+        palette = self.palette()
+        self.text.setForegroundRole(palette.ColorRole.BrightText if bad else palette.ColorRole.WindowText)
+        self.text.setText(text)
+        self.undo.setVisible(undoable)
+        self.show()
+        announce(self.text, text)
+        if bad:
+            self._timer.stop()
+        else:
+            self._timer.start(UNDO_MS)
