@@ -41,8 +41,9 @@ def markdown_html(source: str, shades: Shades) -> str:
     return str(_renderer(shades).render(source))
 
 
+@lru_cache(maxsize=256)
 def code_html(source: str, language: str, shades: Shades) -> str:
-    """Return code as HTML without a frame, with colours if the language is known."""
+    """Return code as HTML without a frame, with colours if the language is known. Kept: messages come and go."""
     lexer = _lexer(language) if len(source) <= MOST_HIGHLIGHTED else None
     if lexer is None:
         return html.escape(source.rstrip("\n"))

@@ -100,7 +100,9 @@ def _fill(desk: Desk) -> None:
     messages = [first]
     for place in range(1, MESSAGES):
         role: Any = "assistant" if place % 2 else "user"
-        text = ANSWER if place % 2 else PROSE + CODE * (place % 3 == 0)
+        text = ANSWER if place % 2 else f"{PROSE}\n\n{CODE * (place % 3 == 0)}"
+        # Nothing that was seen once may make the next one cheap.
+        text = text.replace("total", f"total_{place}").replace("reads", f"reads {place}")
         facts = Facts(model="small", completion_tokens=300, first_token_ms=200, total_ms=9000, pcs=["WS-1", "WS-2"])
         messages.append(
             Message(id=new_id(), chat_id=first.chat_id, parent_id=messages[-1].id, role=role, text=text, facts=facts)

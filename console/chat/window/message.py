@@ -19,13 +19,12 @@ from PySide6.QtWidgets import (
 )
 
 from agent.look import palettes
-from agent.look.icons import drawn
 from agent.look.widgets import label
 from console.chat.records import Facts, Message
 from console.chat.tokens import estimate, short_count
 from console.chat.tree import Fork
 from console.chat.window.body import Body
-from console.chat.window.parts import quiet_line, shades_of
+from console.chat.window.parts import quiet_line, shades_of, small_icon
 
 MOST_READ = 4000
 """So much of a message is its name for a screen reader."""
@@ -229,7 +228,7 @@ class MessageView(QFrame):
         side = round(self.fontMetrics().height() * 1.1)
         colour = palettes.COLOURS[palettes.scheme_of(self.palette())].quiet
         for button in (self.left, self.right, *self.buttons.values()):
-            button.setIcon(drawn(button.property("icon_name"), side, colour, self.devicePixelRatioF()))
+            button.setIcon(small_icon(button.property("icon_name"), side, colour, self.devicePixelRatioF()))
             button.setIconSize(QSize(side, side))
 
     def _wish(self, wish: str) -> None:

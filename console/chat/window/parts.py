@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from PySide6.QtCore import QByteArray, QMimeData, QSize, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import (
     QDesktopServices,
     QFontDatabase,
     QGuiApplication,
+    QIcon,
     QPalette,
     QTextCursor,
     QTextDocument,
@@ -32,6 +35,12 @@ def shades_of(palette: QPalette) -> Shades:
     colours = palettes.COLOURS[scheme]
     code = "#1b1b1b" if scheme == "contrast" else colours.alternate
     return Shades(colours.text, colours.quiet, code, colours.border, colours.accent, _STYLES[scheme])
+
+
+@lru_cache(maxsize=128)
+def small_icon(name: str, side: int, colour: str, ratio: float) -> QIcon:
+    """Return an icon; every message has the same ones."""
+    return QIcon(drawn(name, side, colour, ratio))
 
 
 class RichText(QTextBrowser):
@@ -170,7 +179,7 @@ class CodePart(QFrame):
         palette.setColor(QPalette.ColorRole.Window, shades.code)
         self.setPalette(palette)
         side = round(self.fontMetrics().height() * 1.1)
-        self.copy.setIcon(drawn("copy", side, shades.quiet, self.devicePixelRatioF()))
+        self.copy.setIcon(small_icon("copy", side, shades.quiet, self.devicePixelRatioF()))
         self.copy.setIconSize(QSize(side, side))
 
     def _copy(self) -> None:

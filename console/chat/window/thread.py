@@ -22,6 +22,7 @@ WIDTHS: dict[Width, int] = {"narrow": 68, "wide": 100, "full": 100_000}
 """How many letters a line has at most."""
 BUDGET_S = 0.012
 """So long messages are made at a stretch; then what was pressed and drawn meanwhile has its turn."""
+LATER_MS = 8
 MOST_VIEWS = 40
 
 
@@ -59,7 +60,7 @@ class Thread(QScrollArea):
         self.items: list[Item] = []
         self.follows = True
         self.current = ""
-        self._moves = False
+        self._moves = self._making = False
         self.latest = QPushButton("Jump to latest", self.viewport())
         self.latest.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.latest.hide()
@@ -272,7 +273,7 @@ class Thread(QScrollArea):
         elif self.follows:
             self._move(self.verticalScrollBar().maximum())
         self._place_button()
-        if self.isVisible():
+        if self.isVisible() and not self._making:
             self._make_views()
 
     def _measure(self, item: Item, width: int) -> None:
@@ -283,24 +284,23 @@ class Thread(QScrollArea):
         item.width = width
 
     def _make_views(self) -> None:
-        """Make the messages that are in sight, then those near it, a few at a time."""
-        if not self.items:
-            return
+        """Make the messages that are in sight, or else one of those near it, and the others a little later."""
         begun_s = time.perf_counter()
         anchor = self._anchor()
-        made = False
-        for near in (False, True):
-            for item in self._around(near):
-                if item.view is not None:
-                    continue
-                if made and (near or time.perf_counter() - begun_s > BUDGET_S):
-                    self._later.start(0)
-                    break
-                self._make(item)
-                made = True
-        if made:
+        missing = [item for item in self._around(False) if item.view is None]
+        ahead = missing or [item for item in self._around(True) if item.view is None][:1]
+        for number, item in enumerate(ahead):
+            if number and time.perf_counter() - begun_s > BUDGET_S:
+                break
+            self._make(item)
+        if ahead:
             self._release()
+            # Placing them asks for views, too: those that come into sight by it have to wait for their turn.
+            self._making = True
             self._lay_out(anchor)
+            self._making = False
+        if any(item.view is None for item in self._around(True)):
+            self._later.start(LATER_MS)
 
     def _around(self, near: bool) -> list[Item]:
         value, height = self.verticalScrollBar().value(), self.viewport().height()
@@ -347,7 +347,11 @@ class Thread(QScrollArea):
         if not self._moves:
             self._follow(value >= self.verticalScrollBar().maximum() - self.fontMetrics().height())
             self._place_button()
-            self._make_views()
+            # What is near is made between the turns of the wheel.
+            if any(item.view is None for item in self._around(False)):
+                self._make_views()
+            elif not self._later.isActive():
+                self._later.start(LATER_MS)
 
     def _follow(self, follows: bool) -> None:
         if follows != self.follows:
