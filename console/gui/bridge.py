@@ -5,7 +5,9 @@ bridge.ask(calls.agents(), self._show, self._fail)
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import httpx2
@@ -19,6 +21,7 @@ from console.errors import ClientError, ServiceRefused, ServiceUnreachable
 T = TypeVar("T")
 
 EXPIRED = 401
+LINES_AT_ONCE = 500
 
 
 def _ignore(_: object) -> None:
@@ -84,7 +87,50 @@ class Bridge(LoopThread):
 
         return self.begin(carry)
 
+    def save(
+        self,
+        call: LineCall[bytes],
+        path: Path,
+        on_saved: Callable[[int], object] = _ignore,
+        on_failed: Callable[[ClientError], object] = _ignore,
+    ) -> Job:
+        """Write the lines of an answer to a file; `on_saved` gets how many. An old file stays until all are there."""
+
+        async def carry(job: Job) -> None:
+            part = path.with_name(f".{path.name}.part")
+            try:
+                count = await self._save(call, part)
+                await asyncio.to_thread(part.replace, path)
+            except ClientError as error:
+                self._fail(job, error, on_failed)
+            except OSError as error:
+                said = ClientError(f"{path} cannot be written ({error.strerror}); choose another folder.")
+                self._fail(job, said, on_failed)
+            else:
+                self.post(job.guard(on_saved), count)
+            finally:
+                part.unlink(missing_ok=True)
+
+        return self.begin(carry)
+
     # From here on: the loop thread.
+
+    async def _save(self, call: LineCall[bytes], part: Path) -> int:
+        lines: list[bytes] = []
+        with await asyncio.to_thread(part.open, "wb") as file:
+            count = 0
+
+            def keep(line: bytes) -> None:
+                nonlocal count
+                count += 1
+                lines.append(line + b"\n")
+                if len(lines) >= LINES_AT_ONCE:
+                    file.writelines(lines)
+                    lines.clear()
+
+            await self._follow(call, keep)
+            await asyncio.to_thread(file.writelines, lines)
+        return count
 
     async def close(self) -> None:
         """Close the connections."""

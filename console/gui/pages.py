@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from console.gui.audit.page import AuditPage
 from console.gui.devices.page import DevicesPage
 from console.gui.invites.page import InvitesPage
 from console.gui.models.page import ModelsPage
@@ -9,6 +10,7 @@ from console.gui.overview.page import OverviewPage
 from console.gui.page import Page
 from console.gui.people.page import PeoplePage
 from console.gui.plans.page import PlansPage
+from console.gui.settings.page import SettingsPage
 
 PAGES: tuple[type[Page], ...] = (
     OverviewPage,
@@ -17,5 +19,7 @@ PAGES: tuple[type[Page], ...] = (
     PlansPage,
     InvitesPage,
     PeoplePage,
+    AuditPage,
+    SettingsPage,
 )
 """Each is made with the desk alone, and only for somebody who has its `scope`."""

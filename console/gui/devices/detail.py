@@ -15,6 +15,7 @@ from console.api.admin import types as wire
 from console.api.admin.measured import MeasuredView
 from console.errors import ClientError
 from console.gui.asking import Question
+from console.gui.audit.entries import detail_text
 from console.gui.devices.fleet import STATUS_TEXTS, Part, reason_of, status_of
 from console.gui.page import Desk
 from console.gui.times import age_text, ago_text, moment_text, size_text
@@ -218,8 +219,3 @@ def _stage_row(part: Part) -> Sequence[str]:
         "-" if part.ms_per_layer is None else f"{part.ms_per_layer:.2f}",
         "-" if part.round_trip_ms is None else f"{part.round_trip_ms:.1f}",
     ]
-
-
-def detail_text(entry: AuditEntry) -> str:
-    """Word the details of an entry of the audit log on one line."""
-    return ", ".join(f"{name}: {value}" for name, value in entry.detail.items())

@@ -32,7 +32,7 @@ class InviteModel(KeyedModel[InviteRecord]):
 
     headings = (
         Heading("State", 12), Heading("For", 30), Heading("Used", 10, number=True), Heading("PCs are let in", 36),
-        Heading("Made", 22), Heading("By", 20), Heading("Ends", 22), Heading("Tags", 24), Heading("Id", 20),
+        Heading("Made", 25), Heading("By", 20), Heading("Ends", 25), Heading("Tags", 24), Heading("Id", 20),
     )  # fmt: skip
 
     def key_of(self, item: InviteRecord) -> str:

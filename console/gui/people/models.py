@@ -13,7 +13,7 @@ from console.registry.records import ApiKey, Quota, User
 class UserModel(KeyedModel[User]):
     """People."""
 
-    headings = (Heading("Name", 24), Heading("Role", 14), Heading("State", 30), Heading("Added", 22))
+    headings = (Heading("Name", 24), Heading("Role", 14), Heading("State", 30), Heading("Added", 25))
 
     def key_of(self, item: User) -> str:
         return item.name
@@ -27,7 +27,7 @@ class KeyModel(KeyedModel[ApiKey]):
 
     headings = (
         Heading("Name", 24), Heading("State", 10), Heading("May", 14), Heading("Of", 16), Heading("Limits", 44),
-        Heading("Tokens today", 14, number=True), Heading("Ends", 22), Heading("Made", 22), Heading("Id", 20),
+        Heading("Tokens today", 14, number=True), Heading("Ends", 25), Heading("Made", 25), Heading("Id", 20),
     )  # fmt: skip
 
     def key_of(self, item: ApiKey) -> str:

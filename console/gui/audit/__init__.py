@@ -1,0 +1,1 @@
+"""What was done, by whom, from where: the audit log."""

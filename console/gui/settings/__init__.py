@@ -1,0 +1,1 @@
+"""What the administrator wants of volunteering PCs, and facts of the service and its authority."""
