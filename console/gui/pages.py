@@ -11,12 +11,14 @@ from console.gui.page import Page
 from console.gui.people.page import PeoplePage
 from console.gui.plans.page import PlansPage
 from console.gui.settings.page import SettingsPage
+from console.gui.plans.topology_page import TopologyPage
 
 PAGES: tuple[type[Page], ...] = (
     OverviewPage,
     DevicesPage,
     ModelsPage,
     PlansPage,
+    TopologyPage,
     InvitesPage,
     PeoplePage,
     AuditPage,

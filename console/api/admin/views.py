@@ -11,6 +11,7 @@ from agent.link.messages import Resting
 from agent.volunteer.availability import likely
 from console.api.admin.types import Agent
 from console.fleet.events import AgentView
+from console.fleet.measured import down_of, round_trip_of
 from console.fleet.policies import RESTING_FACT
 from console.registry.records import DeviceRecord
 
@@ -39,7 +40,15 @@ def agent_views(
         view = _connected(record, live[record.device_id]) if record.device_id in live else _offline(record)
         same = [other for other in machines.get(record.machine_sha256, []) if other != record.device_id]
         rests = _rests_percent(record.facts.get(RESTING_FACT), now_s)
-        view = msgspec.structs.replace(view, tags=record.tags, same_machine=same, rests_percent=rests)
+        trip, down = round_trip_of(record.facts), down_of(record.facts)
+        view = msgspec.structs.replace(
+            view,
+            tags=record.tags,
+            same_machine=same,
+            rests_percent=rests,
+            round_trip_ms=None if trip is None else trip.value,
+            down_bytes_per_s=None if down is None else down.value,
+        )
         if view.link == "offline" and record.device_id in elsewhere:
             view = msgspec.structs.replace(view, link="connected", console=elsewhere[record.device_id])
         views.append(view)

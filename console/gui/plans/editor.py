@@ -143,12 +143,10 @@ class PlanEditor(QObject):
     # The service
 
     def check(self) -> None:
-        """Ask what the plan costs and what it breaks."""
+        """Ask what the plan costs and what it breaks; of one without stages, who could have some."""
         self._timer.stop()
         self.questions.drop_check()
-        if self.plan is None or not self.plan.lanes:
-            self.found, self.problem = None, ""
-            self.looked.emit()
+        if self.plan is None:
             return
         self.questions.check = self._bridge.ask(calls.check_plan(self.plan.request()), self._take, self._fail)
 

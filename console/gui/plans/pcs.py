@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from console.api.admin import types as wire
@@ -26,7 +26,10 @@ def pc_rows(plan: Edited | None, found: CheckedPlan | None, agents: Sequence[wir
     usable = {} if found is None else {pc.device_id: pc for pc in found.usable}
     used = {} if plan is None else plan.used
     active = [agent for agent in agents if agent.state == "active"]
-    rows = [_row(agent, plan, usable.get(agent.device_id), used) for agent in active]
+    rows = [
+        _row(agent, plan, usable.get(agent.device_id), used.get(agent.device_id), known=found is not None)
+        for agent in active
+    ]
     return sorted(rows, key=lambda row: (row.texts[0].casefold(), row.device_id))
 
 
@@ -36,8 +39,8 @@ def free_pcs(plan: Edited, found: CheckedPlan | None) -> list[UsablePc]:
     return sorted(pcs, key=lambda pc: (-pc.budget_bytes, pc.layer_ms, pc.name))
 
 
-def _row(agent: wire.Agent, plan: Edited | None, pc: UsablePc | None, used: Mapping[str, Place]) -> PcRow:
-    use = _use(agent, plan, pc, used.get(agent.device_id))
+def _row(agent: wire.Agent, plan: Edited | None, pc: UsablePc | None, at: Place | None, *, known: bool) -> PcRow:
+    use = _use(agent, plan, pc, at, known=known)
     memory = pc.budget_bytes if pc is not None else 0
     speed = pc.layer_ms if pc is not None else 0.0
     place = "" if pc is None else ", ".join(part for part in (pc.site, pc.network) if part)
@@ -46,7 +49,8 @@ def _row(agent: wire.Agent, plan: Edited | None, pc: UsablePc | None, used: Mapp
     return PcRow(agent.device_id, texts, (agent.name.casefold(), use, memory, speed, place))
 
 
-def _use(agent: wire.Agent, plan: Edited | None, pc: UsablePc | None, place: Place | None) -> str:
+def _use(agent: wire.Agent, plan: Edited | None, pc: UsablePc | None, place: Place | None, *, known: bool) -> str:
+    """Say what a PC does; whether it can be used is `known` once the service was asked."""
     marks = []
     stage = None if plan is None or place is None else plan.at(place)
     if stage is not None and place is not None:
@@ -54,7 +58,7 @@ def _use(agent: wire.Agent, plan: Edited | None, pc: UsablePc | None, place: Pla
     if plan is not None and agent.device_id in plan.excluded:
         marks.append("left out")
     elif pc is None:
-        marks.append(_why_not(agent))
+        marks += [_why_not(agent)] if known or agent.link == "offline" else []
     elif stage is None:
         marks.append("free")
     if plan is not None and agent.device_id in plan.pinned:

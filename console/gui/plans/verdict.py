@@ -12,6 +12,7 @@ from console.gui.plans import words
 from console.gui.plans.editor import PlanEditor
 
 CHECKING = "Checking the plan…"
+FEWEST_LETTERS = 44
 
 
 class Verdict(QWidget):
@@ -34,6 +35,7 @@ class Verdict(QWidget):
             rows.addWidget(title)
             rows.addWidget(body)
         rows.addStretch(1)
+        self.setMinimumWidth(self.fontMetrics().averageCharWidth() * FEWEST_LETTERS)
         whole = QVBoxLayout(self)
         whole.setContentsMargins(self.fontMetrics().height() // 2, 0, 0, 0)
         whole.addWidget(scrolled(inside))
@@ -51,7 +53,8 @@ class Verdict(QWidget):
         found = self._editor.found
         self.headline.setEnabled(True)
         self.difference.setEnabled(True)
-        if found is None:
+        plan = self._editor.plan
+        if found is None or plan is None or not plan.lanes:
             self.headline.setText(self._editor.problem or "There is no plan yet.")
             self._say(0, self.difference, [])
             self._say(1, self.faults, [])

@@ -67,6 +67,9 @@ class Agent(msgspec.Struct, frozen=True):
     """Other records that seem to be of the same machine: candidates for a merge."""
     rests_percent: int | None = None
     """How likely it rests in the next hours, by its habits; None: it does not tell."""
+    round_trip_ms: float | None = None
+    """Between it and the console, measured last; None: never. As well `down_bytes_per_s`, from there to it."""
+    down_bytes_per_s: float | None = None
 
 
 class Agents(msgspec.Struct, frozen=True):

@@ -255,6 +255,10 @@ def test_a_service_that_refuses_the_check_is_quoted(opening: Opening, qtbot: QtB
 def test_a_model_that_is_not_deployed_says_how_to_begin(opening: Opening, qtbot: QtBot) -> None:
     shown = opening(toy_service(900, 700))
     assert "toy is not deployed" in shown.page.empty.text()
+    assert cell(shown, "id-1", 1) == "", "nobody said yet whether it can be used"
+    qtbot.waitUntil(lambda: cell(shown, "id-1", 1) == "free")
+    assert shown.page.verdict.headline.text() == "There is no plan yet."
+    assert not shown.page.verdict.faults.isVisible()
     choose(shown, "id-1")
     qtbot.waitUntil(shown.page.commands.add.isEnabled)
     shown.page.commands.add.trigger()
