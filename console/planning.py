@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from console.deployments.rollout import check_context
 from console.facts import FleetFacts
 from console.libraries import LibraryShelf, LoadedLibrary
 from console.planner.fleets import plan_fleet
-from console.planner.given import CheckedPlan
+from console.planner.given import NOBODY, CheckedPlan
 from console.planner.reasons import names_text
 from console.planner.standbys import choose_standbys
 from console.planner.types import AgentFacts, Demand, ModelFacts, Plan
@@ -61,10 +61,13 @@ class Planning:
         available = self._facts.available(request)
         agents = self._facts.collect(request, available, others, library.digest, library.manifest)
         current = self._deployments.plans_of(request.model)
-        names = self._facts.names()
+        here = {agent.device_id for agent in agents}
+        away = any(stage.device not in here for stages in request.plan for stage in stages)
+        names = self._facts.names() if away else NOBODY
         found = await asyncio.to_thread(checked, library, request, agents, current=current, names=names)
-        beside = {one.device_id: one for one in self._facts.collect(request, available, live, library.digest)}
-        return _with_room(found, beside)
+        if found.faults or not current:
+            return found
+        return _with_room(found, self._facts.collect(request, available, live, library.digest))
 
     async def what_if(self, question: wire.Question) -> wire.Answers:
         """Say what the fleet could run then, PCs that are away now included. Raises DeployRefused."""
@@ -89,15 +92,12 @@ class Planning:
         return [self._shelf.of_model(model) for model in dict.fromkeys(usable)]
 
 
-def _with_room(found: CheckedPlan, beside: Mapping[str, AgentFacts]) -> CheckedPlan:
+def _with_room(found: CheckedPlan, beside: Sequence[AgentFacts]) -> CheckedPlan:
     """Add where the running pipelines have to make room; `beside` describes the PCs with these on them."""
+    left = {agent.device_id: agent.memory_budget_bytes for agent in beside}
     stages = [one.stage for pipeline in found.pipelines for one in pipeline.stages]
-    tight = [
-        stage.name
-        for stage in stages
-        if stage.device_id in beside and stage.memory_bytes > beside[stage.device_id].memory_budget_bytes
-    ]
-    if found.faults or not tight:
+    tight = [stage.name for stage in stages if stage.memory_bytes > left.get(stage.device_id, stage.memory_bytes)]
+    if not tight:
         return found
     note = (
         f"It does not fit beside what is served now on {names_text(tight)}: that makes room first, and nobody answers"

@@ -70,9 +70,12 @@ class Edited(msgspec.Struct, frozen=True):
         return self.lanes[place.pipeline][place.stage]
 
     def request(self) -> wire.DeployRequest:
-        """Return what to ask the service for."""
+        """Return what to ask the service for. Where only some PCs may be used, those of the plan are among them."""
         plan = [[wire.GivenStage(*stage) for stage in lane] for lane in self.lanes]
-        return msgspec.structs.replace(self.settings, stages=None, replicas=max(1, len(plan)), plan=plan)
+        devices = list(dict.fromkeys([*self.settings.devices, *self.used])) if self.settings.devices else []
+        return msgspec.structs.replace(
+            self.settings, stages=None, replicas=max(1, len(plan)), plan=plan, devices=devices
+        )
 
 
 def running(views: Sequence[wire.PipelineView], layers: int) -> Edited | None:

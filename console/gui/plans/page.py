@@ -185,7 +185,8 @@ class PlansPage(Page):
         library = self._library()
         if status is None or library is None or self.applying.is_running:
             return
-        self.states.show_content()
+        if not self.states.is_content:
+            self.states.show_content()
         if self.editor.plan is None or self.editor.plan.model != library.model_id:
             self.lanes.select(None)
             self.applying.forget()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from console.api.admin import types as wire
 from console.gui.plans import words
-from console.gui.plans.model import Edited, Place
+from console.gui.plans.model import Edited
 from console.planner.given import CheckedPlan, UsablePc
 
 HEADERS = ("PC", "In the plan", "Memory", "ms a layer", "Place")
@@ -23,14 +23,9 @@ class PcRow(NamedTuple):
 
 def pc_rows(plan: Edited | None, found: CheckedPlan | None, agents: Sequence[wire.Agent]) -> list[PcRow]:
     """Describe every PC of the fleet, by name: what it does in the plan, or why it cannot."""
-    usable = {} if found is None else {pc.device_id: pc for pc in found.usable}
-    used = {} if plan is None else plan.used
-    active = [agent for agent in agents if agent.state == "active"]
-    rows = [
-        _row(agent, plan, usable.get(agent.device_id), used.get(agent.device_id), known=found is not None)
-        for agent in active
-    ]
-    return sorted(rows, key=lambda row: (row.texts[0].casefold(), row.device_id))
+    looked = _Looked(plan, found)
+    rows = [looked.row(agent) for agent in agents if agent.state == "active"]
+    return sorted(rows, key=lambda row: (row.keys[0], row.device_id))
 
 
 def free_pcs(plan: Edited, found: CheckedPlan | None) -> list[UsablePc]:
@@ -39,31 +34,42 @@ def free_pcs(plan: Edited, found: CheckedPlan | None) -> list[UsablePc]:
     return sorted(pcs, key=lambda pc: (-pc.budget_bytes, pc.layer_ms, pc.name))
 
 
-def _row(agent: wire.Agent, plan: Edited | None, pc: UsablePc | None, at: Place | None, *, known: bool) -> PcRow:
-    use = _use(agent, plan, pc, at, known=known)
-    memory = pc.budget_bytes if pc is not None else 0
-    speed = pc.layer_ms if pc is not None else 0.0
-    place = "" if pc is None else ", ".join(part for part in (pc.site, pc.network) if part)
-    measured = "" if pc is None or pc.measured else " (not measured)"
-    texts = (agent.name, use, words.size(memory) if memory else "", f"{speed:.2f}{measured}" if speed else "", place)
-    return PcRow(agent.device_id, texts, (agent.name.casefold(), use, memory, speed, place))
+class _Looked:
+    """What is looked up for a thousand PCs, once."""
 
+    def __init__(self, plan: Edited | None, found: CheckedPlan | None) -> None:
+        self._plan, self._known = plan, found is not None
+        self._usable = {} if found is None else {pc.device_id: pc for pc in found.usable}
+        self._used = {} if plan is None else plan.used
+        self._pinned = frozenset[str]() if plan is None else plan.pinned
+        self._excluded = frozenset[str]() if plan is None else plan.excluded
 
-def _use(agent: wire.Agent, plan: Edited | None, pc: UsablePc | None, place: Place | None, *, known: bool) -> str:
-    """Say what a PC does; whether it can be used is `known` once the service was asked."""
-    marks = []
-    stage = None if plan is None or place is None else plan.at(place)
-    if stage is not None and place is not None:
-        marks.append(f"pipeline {place.pipeline + 1}, {words.layers(stage.first, stage.last)}")
-    if plan is not None and agent.device_id in plan.excluded:
-        marks.append("left out")
-    elif pc is None:
-        marks += [_why_not(agent)] if known or agent.link == "offline" else []
-    elif stage is None:
-        marks.append("free")
-    if plan is not None and agent.device_id in plan.pinned:
-        marks.append("pinned")
-    return ", ".join(marks)
+    def row(self, agent: wire.Agent) -> PcRow:
+        pc = self._usable.get(agent.device_id)
+        use = self._use(agent, pc)
+        if pc is None:
+            return PcRow(agent.device_id, (agent.name, use, "", "", ""), (agent.name.casefold(), use, 0, 0.0, ""))
+        place = ", ".join(part for part in (pc.site, pc.network) if part)
+        speed = f"{pc.layer_ms:.2f}" if pc.measured else f"{pc.layer_ms:.2f} (not measured)"
+        texts = (agent.name, use, words.size(pc.budget_bytes), speed, place)
+        return PcRow(agent.device_id, texts, (agent.name.casefold(), use, pc.budget_bytes, pc.layer_ms, place))
+
+    def _use(self, agent: wire.Agent, pc: UsablePc | None) -> str:
+        """Say what a PC does; whether it can be used is known once the service was asked."""
+        marks = []
+        place = self._used.get(agent.device_id)
+        stage = None if self._plan is None or place is None else self._plan.at(place)
+        if stage is not None and place is not None:
+            marks.append(f"pipeline {place.pipeline + 1}, {words.layers(stage.first, stage.last)}")
+        if agent.device_id in self._excluded:
+            marks.append("left out")
+        elif pc is None:
+            marks += [_why_not(agent)] if self._known or agent.link == "offline" else []
+        elif stage is None:
+            marks.append("free")
+        if agent.device_id in self._pinned:
+            marks.append("pinned")
+        return ", ".join(marks)
 
 
 def _why_not(agent: wire.Agent) -> str:

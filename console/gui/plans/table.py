@@ -45,10 +45,12 @@ class PcsModel(QAbstractTableModel):
                 self.beginRemoveRows(NOWHERE, place, place)
                 del self.rows[place]
                 self.endRemoveRows()
-        for place, row in enumerate(self.rows):
-            if wanted[row.device_id] != row:
-                self.rows[place] = wanted[row.device_id]
-                self.dataChanged.emit(self.index(place, 0), self.index(place, len(HEADERS) - 1))
+        changed = [place for place, row in enumerate(self.rows) if wanted[row.device_id] != row]
+        for place in changed:
+            self.rows[place] = wanted[self.rows[place].device_id]
+        if changed:
+            # Told once for all: what lies between is only painted again.
+            self.dataChanged.emit(self.index(changed[0], 0), self.index(changed[-1], len(HEADERS) - 1))
         known = {row.device_id for row in self.rows}
         new = [row for row in rows if row.device_id not in known]
         if new:
@@ -129,6 +131,7 @@ class PcsTable(QTableView):
         self._sorted.setSortRole(SORTED_BY)
         self._sorted.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
         self._sorted.setFilterKeyColumn(-1)
+        self._sorted.setDynamicSortFilter(False)  # rows stay where they are until somebody clicks a heading
         self.setModel(self._sorted)
         self.setAccessibleName("PCs")
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)

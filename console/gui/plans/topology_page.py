@@ -63,7 +63,8 @@ class TopologyPage(Page):
             return
         self.map.show_map(drawn)
         self.links.show_rows(link_rows(drawn), right=(4, 5))
-        self.states.show_content()
+        if not self.states.is_content:
+            self.states.show_content()
         if self._wanted:
             self.select(self._wanted)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,6 +92,9 @@ def test_what_is_asked_for_says_the_plan_and_all_the_rest() -> None:
     assert (asked.context, asked.streams, asked.replicas, asked.stages) == (512, 4, 2, None)
     assert asked.plan[0] == [wire.GivenStage("a", 0, 4), wire.GivenStage("b", 4, 12)]
     assert plan().request().plan == []
+    assert asked.devices == []
+    among = msgspec.structs.replace(plan("a4 b8"), settings=msgspec.structs.replace(SETTINGS, devices=["b", "c"]))
+    assert among.request().devices == ["b", "c", "a"]
 
 
 def view(number: int, stages: list[Stage], request: wire.DeployRequest = SETTINGS) -> wire.PipelineView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -26,9 +27,9 @@ P = TypeVar("P", bound=Page)
 Running = tuple[ConsoleThread, dict[str, PlayedPC]]
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with played_console(tmp_path_factory.mktemp("played"), "a", "b") as (console, pcs):
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    with played_console(tmp_path, "a", "b") as (console, pcs):
         yield console, pcs
 
 
@@ -112,13 +113,21 @@ def test_a_pc_that_cannot_load_leaves_what_is_served_and_the_plan_to_be_changed(
 ) -> None:
     pcs = running[1]
     with opened(PlansPage(desk), qapp) as page:
-        qtbot.waitUntil(lambda: len(lanes(page)) == 1 and page.editor.live is not None)
+        qtbot.waitUntil(lambda: len(page.pcs.rows) == 2)
+        page.table.choose(pcs["a"].agent.device_id)
+        page.context.setValue(256)
+        page.commands.add.trigger()
+        qtbot.waitUntil(page.applying.apply.isEnabled)
+        page.applying.apply.click()
+        qtbot.waitUntil(lambda: page.applying.progress.state == "ready", timeout=60_000)
+        qtbot.waitUntil(lambda: page.editor.live == page.editor.plan)
         before = lanes(page)
         for pc in pcs.values():
             pc.fails = "memory"
         try:
             page.lanes.select(Place(0, 0))
-            page.lanes.nudge(-1)
+            page.table.choose(pcs["b"].agent.device_id)
+            page.commands.split.trigger()
             qtbot.waitUntil(page.applying.apply.isEnabled)
             page.applying.apply.click()
             qtbot.waitUntil(lambda: page.applying.progress.state == "failed", timeout=60_000)
