@@ -69,12 +69,16 @@ def lanes(page: PlansPage) -> list[str]:
     )
 
 
+def ready_to_plan(page: PlansPage, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: "is not deployed" in page.empty.text())
+    qtbot.waitUntil(lambda: [row.texts[1] for row in page.pcs.rows] == ["free", "free"])
+
+
 def test_a_plan_is_made_by_hand_deployed_changed_and_taken_back(
     desk: Desk, running: Running, qtbot: QtBot, qapp: QApplication
 ) -> None:
     with opened(PlansPage(desk), qapp) as page:
-        qtbot.waitUntil(lambda: "is not deployed" in page.empty.text())
-        qtbot.waitUntil(lambda: len(page.pcs.rows) == 2)
+        ready_to_plan(page, qtbot)
         page.context.setValue(256)
         page.commands.plan.trigger()
         qtbot.waitUntil(lambda: bool(lanes(page)))
@@ -113,7 +117,7 @@ def test_a_pc_that_cannot_load_leaves_what_is_served_and_the_plan_to_be_changed(
 ) -> None:
     pcs = running[1]
     with opened(PlansPage(desk), qapp) as page:
-        qtbot.waitUntil(lambda: len(page.pcs.rows) == 2)
+        ready_to_plan(page, qtbot)
         page.table.choose(pcs["a"].agent.device_id)
         page.context.setValue(256)
         page.commands.add.trigger()
