@@ -10,8 +10,8 @@ from console.gui.overview.page import OverviewPage
 from console.gui.page import Page
 from console.gui.people.page import PeoplePage
 from console.gui.plans.page import PlansPage
-from console.gui.settings.page import SettingsPage
 from console.gui.plans.topology_page import TopologyPage
+from console.gui.settings.page import SettingsPage
 
 PAGES: tuple[type[Page], ...] = (
     OverviewPage,
