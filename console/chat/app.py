@@ -13,13 +13,13 @@ import platformdirs
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 
-from agent.folder_lock import FolderBusy, FolderLock
 from agent.look import palettes
 from agent.look.icons import app_icon
 from console.chat.window.desk import Desk
+from console.chat.window.single import SingleWindow
 from console.chat.window.window import ChatWindow
 
-EXIT_BUSY = 3
+EXIT_FOLDER = 3
 
 
 def default_folder() -> Path:
@@ -28,7 +28,7 @@ def default_folder() -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the chat until its window is closed. Exit codes: 0 fine, 2 usage, 3 it runs already on this folder."""
+    """Run the chat until its window is closed. Exit codes: 0 fine or handed over, 2 usage, 3 no folder."""
     options = _parser().parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
@@ -38,21 +38,23 @@ def main(argv: list[str] | None = None) -> int:
     app.setApplicationDisplayName("Fallow chat")
     app.setDesktopFileName("fallow-chat")
     app.setWindowIcon(app_icon())
-    options.data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = FolderLock(options.data / "chat.lock")
     try:
-        lock.acquire()
-    except FolderBusy:
-        sys.stderr.write(f"The chat runs already on {options.data}.\n")
-        return EXIT_BUSY
+        options.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        single = SingleWindow(options.data)
+        if not single.begin():
+            return 0
+    except OSError as error:
+        sys.stderr.write(f"The folder {options.data} cannot be used: {error.strerror}.\n")
+        return EXIT_FOLDER
     desk = Desk(options.data)
     palettes.choose(app, desk.settings.theme)
     window = ChatWindow(desk, QSettings("fallow", "chat"))
+    single.wanted.connect(window.bring_up)
     window.start()
     window.bring_up()
     code = app.exec()
     desk.stop()
-    lock.release()
+    single.end()
     return code
 
 

@@ -31,8 +31,10 @@ class Block:
 
 @cache
 def parser() -> MarkdownIt:
-    """Return the one parser: CommonMark without raw HTML, with tables and strikethrough."""
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    """Return what finds the blocks of CommonMark without raw HTML, with tables; it looks at nothing inside of them."""
+    made = MarkdownIt("commonmark", {"html": False}).enable("table")
+    made.core.ruler.enableOnly(["normalize", "block"])
+    return made
 
 
 class Cutter:
@@ -52,8 +54,9 @@ class Cutter:
             return
         self._cut()
 
-    def end(self) -> None:
-        """Nothing follows: the last block is closed, too."""
+    def end(self, text: str = "") -> None:
+        """Nothing follows, or nothing but this: the last block is closed, too."""
+        self._tail += text
         self._cut()
         if self.open is not None:
             self.closed.append(Block(self.open.source, self.open.code, self.open.language))
@@ -76,8 +79,7 @@ class Cutter:
 def cut(text: str) -> list[Block]:
     """Cut a whole text."""
     cutter = Cutter()
-    cutter.add(text)
-    cutter.end()
+    cutter.end(text)
     return cutter.closed
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import lru_cache
 
-from PySide6.QtCore import QByteArray, QMimeData, QSize, Qt, QTimer, QUrl, Signal
+from PySide6.QtCore import QMimeData, QSize, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import (
     QDesktopServices,
     QFontDatabase,
     QGuiApplication,
     QIcon,
+    QImage,
     QPalette,
     QTextCursor,
     QTextDocument,
@@ -17,6 +19,7 @@ from PySide6.QtGui import (
     QWheelEvent,
 )
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QTextBrowser, QToolButton, QVBoxLayout
+from shiboken6 import isValid
 
 from agent.look import palettes
 from agent.look.icons import drawn
@@ -26,6 +29,7 @@ from console.chat.render import Shades, code_html, markdown_html
 
 SAFE_SCHEMES = ("http", "https", "mailto")
 COPIED_MS = 1500
+COLOUR_MS = 5
 _STYLES = {"light": "default", "dark": "github-dark", "contrast": "github-dark"}
 
 
@@ -65,8 +69,10 @@ class RichText(QTextBrowser):
         self.anchorClicked.connect(_open)
 
     def loadResource(self, kind: int, name: QUrl | str) -> object:  # noqa: N802 - Qt's name
-        """Refuse every address."""
-        return QByteArray()
+        """Refuse every address: give one clear dot, because Qt looks for a file itself where there is nothing."""
+        dot = QImage(1, 1, QImage.Format.Format_ARGB32)
+        dot.fill(Qt.GlobalColor.transparent)
+        return dot
 
     def fit(self, width: int) -> int:
         """Return how high the text is at a width."""
@@ -117,6 +123,34 @@ class TextPart(RichText):
         self.setHtml(markdown_html(block.source, shades))
 
 
+class Colourist:
+    """Gives code its colours, one block in a moment."""
+
+    def __init__(self) -> None:
+        self._waiting: list[weakref.ref[CodePart]] = []
+        self._runs = False
+
+    def add(self, part: CodePart) -> None:
+        """Colour a block soon."""
+        self._waiting.append(weakref.ref(part))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._waiting and not self._runs:
+            self._runs = True
+            QTimer.singleShot(COLOUR_MS, self._next)
+
+    def _next(self) -> None:
+        self._runs = False
+        part = self._waiting.pop(0)()
+        if part is not None and isValid(part):
+            part.colour()
+        self._go_on()
+
+
+COLOURIST = Colourist()
+
+
 class CodePart(QFrame):
     """A block of code with its language and a button that copies it. Coloured once, when it is closed."""
 
@@ -126,6 +160,7 @@ class CodePart(QFrame):
         super().__init__()
         self.block = Block("", code=True)
         self._shown = ""
+        self._shades: Shades | None = None
         self.setAutoFillBackground(True)
         self.language = label(quiet=True, scale=0.9)
         self.copy = QToolButton()
@@ -159,15 +194,22 @@ class CodePart(QFrame):
             cursor = QTextCursor(self.code.document())
             cursor.movePosition(QTextCursor.MoveOperation.End)
             cursor.insertText(block.source[len(self._shown) :])
-        elif block.closed:
-            self.code.document().setDefaultFont(self.code.font())
-            inside = code_html(block.source, block.language, shades)
-            self.code.setHtml(f'<pre style="margin:0">{inside}</pre>')
         else:
             self.code.document().setDefaultFont(self.code.font())
-            self.code.setPlainText(block.source)
+            self.code.setPlainText(block.source.rstrip("\n") if block.closed else block.source)
+            if block.closed:
+                # Colours change no line, so they may come a moment later: many messages come into sight at once.
+                self._shades = shades
+                COLOURIST.add(self)
         self._shown = "" if block.closed else block.source
         self.block = block
+
+    def colour(self) -> None:
+        """Give the code its colours."""
+        if self._shades is not None and self.block.closed:
+            inside = code_html(self.block.source, self.block.language, self._shades)
+            self.code.setHtml(f'<pre style="margin:0">{inside}</pre>')
+            self._shades = None
 
     def fit(self, width: int) -> int:
         """Return how high the code is at a width."""

@@ -274,7 +274,7 @@ class Thread(QScrollArea):
             self._move(self.verticalScrollBar().maximum())
         self._place_button()
         if self.isVisible() and not self._making:
-            self._make_views()
+            self._want_views()
 
     def _measure(self, item: Item, width: int) -> None:
         if item.view is not None:
@@ -282,6 +282,13 @@ class Thread(QScrollArea):
         elif item.width != width:
             item.height = estimate_height(item.shown.message, width, self)
         item.width = width
+
+    def _want_views(self) -> None:
+        """Make what is in sight now; what is near it, between the turns of the wheel."""
+        if any(item.view is None for item in self._around(False)):
+            self._make_views()
+        elif not self._later.isActive() and any(item.view is None for item in self._around(True)):
+            self._later.start(LATER_MS)
 
     def _make_views(self) -> None:
         """Make the messages that are in sight, or else one of those near it, and the others a little later."""
@@ -347,11 +354,7 @@ class Thread(QScrollArea):
         if not self._moves:
             self._follow(value >= self.verticalScrollBar().maximum() - self.fontMetrics().height())
             self._place_button()
-            # What is near is made between the turns of the wheel.
-            if any(item.view is None for item in self._around(False)):
-                self._make_views()
-            elif not self._later.isActive():
-                self._later.start(LATER_MS)
+            self._want_views()
 
     def _follow(self, follows: bool) -> None:
         if follows != self.follows:

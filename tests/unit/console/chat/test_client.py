@@ -21,7 +21,8 @@ from console.chat.sse import MOST_LINE_BYTES, Comment, Data, LineTooLong, SsePar
 from console.pipeline import types as pipeline
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, ScriptedModel, Step, chat_app, finished, says, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
+from tests.support.toy_stages import Stages, make_coordinator
 
 STREAM = b": waiting\n\ndata: a\ndata: b\n\nevent: x\r\ndata:c\r\n\r\ndata: \xc3\xa9\r\r"
 HELLO = [Message(id="1", chat_id="c", parent_id=None, role="user", text="Hi")]
@@ -105,6 +106,22 @@ async def test_stop_closes_the_request_and_the_server_ends_the_answer() -> None:
             assert await anext(answer) == Piece("a")
         await asyncio.wait_for(model.closed.wait(), PATIENCE_S)
         await client.close()
+
+
+async def test_stop_frees_the_blocks_of_the_answer_at_every_stage() -> None:
+    stages = Stages(count=2)
+    coordinator = make_coordinator(stages, context_tokens=4096, kv_tokens=8192)
+    free = coordinator._scheduler._caches._ledger.free
+    async with serving(chat_app(coordinator)) as url:
+        client = ChatClient(Access(url, CHAT_KEY))
+        async with aclosing(client.ask(Setup("toy"), HELLO, AnswerReader("toy"))) as answer:
+            assert isinstance(await anext(answer), Piece)
+            assert stages.caches
+            assert coordinator.status().streams_running == 1
+        await until(lambda: coordinator.status().streams_running == 0 and not stages.caches)
+        assert coordinator._scheduler._caches._ledger.free == free
+        await client.close()
+    await coordinator.close()
 
 
 Made = Callable[[], tuple[ScriptedModel, dict[str, Any]]]

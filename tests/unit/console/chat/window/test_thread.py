@@ -156,7 +156,7 @@ def test_only_the_open_block_is_shown_anew_and_code_is_coloured_once_when_it_clo
     assert rendered == []
     assert coloured == []
     thread.grow("m1", "```\n")
-    assert coloured == ["x = 1\ny = 2\n"]
+    qtbot.waitUntil(lambda: coloured == ["x = 1\ny = 2\n"])
     thread.grow("m1", "Last")
     thread.grow("m1", " words")
     assert rendered == ["Last", "Last words"]
