@@ -13,6 +13,8 @@ from console.errors import ConsoleError
 
 _PIN = re.compile("[0-9a-f]{64}")
 MOST_CHARACTERS = 2000
+AUTHORITY_PATH = "/authority.pem"
+"""Where a service serves its roots, for who has only the pin of one."""
 
 
 class ChatLinkInvalid(ConsoleError):

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-PATH = "/authority.pem"
+from console.chat_link import AUTHORITY_PATH
 
 
 class AuthorityRoutes:
@@ -20,7 +20,7 @@ class AuthorityRoutes:
 
     def routes(self) -> list[Route]:
         """List the routes."""
-        return [Route(PATH, self.show)]
+        return [Route(AUTHORITY_PATH, self.show)]
 
     async def show(self, request: Request) -> Response:
         return Response(self._authorities_pem(), media_type="application/x-pem-file")

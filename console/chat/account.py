@@ -25,9 +25,8 @@ from keyring.backend import KeyringBackend
 from agent.link.keys import spki_sha256
 from agent.link.keystore import system_keyring
 from console.access import Access
-from console.api.authority import PATH
 from console.chat.errors import LinkRefused, SecretsUnusable
-from console.chat_link import ChatLink
+from console.chat_link import AUTHORITY_PATH, ChatLink
 from console.data import write_whole
 from console.errors import DataFolderUnusable
 
@@ -152,7 +151,7 @@ async def _authorities(url: str) -> bytes:
     try:
         async with (
             httpx2.AsyncClient(verify=context, trust_env=False, timeout=CONNECT_S) as http,
-            http.stream("GET", url + PATH) as response,
+            http.stream("GET", url + AUTHORITY_PATH) as response,
         ):
             pem = b""
             async for data in response.aiter_bytes():
