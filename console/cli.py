@@ -127,8 +127,10 @@ def _add_serve(commands: Commands) -> None:
 
 
 def _add_models(commands: Commands) -> None:
-    models = command(commands, "models", "list the layer libraries, or add one", _models)
-    models.add_argument("--add", type=Path, metavar="FOLDER", help="register a library folder")
+    models = command(commands, "models", "list the layer libraries, add one, or forget one", _models)
+    change = models.add_mutually_exclusive_group()
+    change.add_argument("--add", type=Path, metavar="FOLDER", help="register a library folder")
+    change.add_argument("--remove", metavar="DIGEST", help="forget a library (see --json); its files stay")
     deploy = command(commands, "deploy", "serve a model on the fleet", _deploy)
     deploy.add_argument("model", metavar="MODEL", nargs="?", help="the model's id; see: fallow-console models")
     deploy.add_argument(
@@ -213,6 +215,9 @@ def _models(options: argparse.Namespace) -> int:
         if options.add is not None:
             added = console.add_library(options.add)
             return show(options, added, f"{added.model_id} can be deployed: {added.layer_count} layers.")
+        if options.remove is not None:
+            console.remove_library(options.remove)
+            return show(options, wire.Done(), "The library is forgotten; its files are where they were.")
         libraries = console.libraries()
     return show(options, libraries, tables.libraries_table(libraries))
 

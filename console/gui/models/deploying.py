@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QSpinBox,
     QSplitter,
     QStackedWidget,
+    QStyle,
     QVBoxLayout,
     QWidget,
 )
@@ -224,9 +225,12 @@ class DeployDialog(Dialog):
         self.view = RolloutView()
         split = QSplitter()
         split.setChildrenCollapsible(False)
-        split.addWidget(scrolled(self.form))
+        asked = scrolled(self.form)
+        split.addWidget(asked)
         split.addWidget(self.preview)
         split.setStretchFactor(1, 1)
+        bar = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
+        asked.setMinimumWidth(self.form.sizeHint().width() + 2 * bar)
         self.stack = QStackedWidget()
         self.stack.addWidget(split)
         self.stack.addWidget(self.view)

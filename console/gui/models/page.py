@@ -180,7 +180,6 @@ class ModelsPage(Page):
         self.view.deliver.connect(lambda: self._with_chosen(lambda one: self.open_delivery(one.model_id)))
         self.view.undeploy.connect(lambda: self._with_chosen(self._ask_undeploy))
         self.view.remove.connect(lambda: self._with_chosen(self._ask_remove))
-        self.view.chat.connect(lambda: self._with_chosen(lambda one: self.wants.emit("chat", one.model_id)))
 
     def _pipelines(self) -> list[wire.PipelineView]:
         status: wire.Status | None = self.desk.status.latest

@@ -13,7 +13,9 @@ from console.api.admin import types as wire
 from console.gui.models import texts
 from console.gui.models.parts import Facts, across, button, say
 from console.gui.models.texts import size_text
+from console.gui.overview import endpoint
 from console.gui.page import Desk
+from console.gui.programs import open_chat
 from console.gui.times import moment_text
 
 
@@ -65,7 +67,6 @@ class LibraryView(QWidget):
     undeploy = Signal()
     deliver = Signal()
     remove = Signal()
-    chat = Signal()
 
     def __init__(self, desk: Desk) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class LibraryView(QWidget):
         self.forget = button("&Remove…", self.remove.emit)
         self.curl = button("Copy c&url", lambda: self._copy(curl=True))
         self.url = button("Copy base UR&L", lambda: self._copy(curl=False))
-        self.open_chat = button("Open &chat", self.chat.emit)
+        self.open_chat = button("Open &chat", self._open_chat)
         self.served = heading("Served by")
         inside = QWidget()
         self._rows = QVBoxLayout(inside)
@@ -142,10 +143,15 @@ class LibraryView(QWidget):
                 card.show_pipeline(pipelines[place], len(pipelines))
 
     def _copy(self, *, curl: bool) -> None:
-        status: wire.Status | None = self._desk.status.latest
-        if self.library is None or status is None:
+        if self.library is None:
             return
-        text = texts.curl_text(status.api_url, self.library.model_id) if curl else texts.base_url(status.api_url)
-        QGuiApplication.clipboard().setText(text)
-        what = "The command is" if curl else "The address is"
-        self.said.emit(f"{what} in the clipboard; the key is missing there, put your own in.", False)
+        access = self._desk.bridge.access
+        QGuiApplication.clipboard().setText(
+            endpoint.curl(access, self.library.model_id) if curl else endpoint.base_url(access)
+        )
+        text = "The command is copied. It takes an API key from the variable FALLOW_KEY."
+        self.said.emit(text if curl else f"{endpoint.base_url(access)} is copied.", False)
+
+    def _open_chat(self) -> None:
+        if not open_chat():
+            self.said.emit("The chat window could not be started; is fallow-chat installed on this PC?", True)

@@ -233,17 +233,3 @@ def stage_rows(pipeline: wire.PipelineView) -> list[tuple[str, ...]]:
         )
         for index, stage in enumerate(pipeline.stages)
     ]
-
-
-def base_url(api_url: str) -> str:
-    """Return what OpenAI clients call the base URL."""
-    return f"{api_url.rstrip('/')}/v1"
-
-
-def curl_text(api_url: str, model: str) -> str:
-    """Return a command that asks a model something; the key is for the reader to fill in."""
-    return (
-        f"curl {base_url(api_url)}/chat/completions -H 'Authorization: Bearer YOUR_KEY' "
-        "-H 'Content-Type: application/json' "
-        f"""-d '{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello"}}]}}'"""
-    )

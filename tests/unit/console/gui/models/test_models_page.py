@@ -21,6 +21,7 @@ from console.errors import ServiceRefused, ServiceUnreachable
 from console.fleet.delivery import Delivered, DeliveryEnded, RingStarted
 from console.gui.asking import Question
 from console.gui.models import page as page_module
+from console.gui.models import served as served_module
 from console.gui.models.delivering import DeliverDialog
 from console.gui.models.page import ModelsPage
 from console.gui.models.rows import RowModel, RowTable
@@ -138,8 +139,7 @@ def test_a_served_model_links_to_its_pcs(page: ModelsPage) -> None:
     (card,) = page.view.pipelines
     assert "A token came through all stages 3 s ago" in card.state.text()
     card.stages.cellActivated.emit(1, 0)
-    click(page.view.open_chat)
-    assert wanted == [("devices", device_id(1)), ("chat", "qwen3-4b")]
+    assert wanted == [("devices", device_id(1))]
     assert page.libraries.rows.index(0, 1).data() == "ready, 3 PCs"
     assert not page.view.forget.isEnabled()
 
@@ -148,9 +148,21 @@ def test_curl_and_base_url_are_copied_without_a_key(page: ModelsPage) -> None:
     tell(page, page.desk.libraries.latest, make_pipeline())
     page.select("qwen3-4b")
     click(page.view.curl)
-    assert "YOUR_KEY" in QGuiApplication.clipboard().text()
+    command = QGuiApplication.clipboard().text()
+    assert '"model": "qwen3-4b"' in command
+    assert page.desk.bridge.access.token not in command
     click(page.view.url)
-    assert QGuiApplication.clipboard().text() == "https://console.example.org:8460/v1"
+    assert QGuiApplication.clipboard().text() == f"{page.desk.bridge.access.url}/v1"
+
+
+def test_the_chat_is_opened_or_its_absence_is_said(page: ModelsPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(page, page.desk.libraries.latest, make_pipeline())
+    page.select("qwen3-4b")
+    said: list[str] = []
+    page.said.connect(lambda text, _: said.append(text))
+    monkeypatch.setattr(served_module, "open_chat", lambda: False)
+    click(page.view.open_chat)
+    assert "is fallow-chat installed" in said[0]
 
 
 def test_a_library_that_cannot_be_used_says_why_and_can_only_be_removed(page: ModelsPage, asked: Asked) -> None:

@@ -83,12 +83,6 @@ def test_a_pipeline_says_how_old_the_proof_is_and_how_it_guesses() -> None:
     assert texts.stage_rows(pipeline)[1] == ("12-23", "pc-0001", "paged", "through the console", "1.2")
 
 
-def test_a_command_to_copy_names_the_model_and_no_key() -> None:
-    command = texts.curl_text("https://console:8460", "qwen3-4b")
-    assert command.startswith("curl https://console:8460/v1/chat/completions -H 'Authorization: Bearer YOUR_KEY'")
-    assert '"model": "qwen3-4b"' in command
-
-
 def test_a_rollout_follows_its_stages_to_the_first_token() -> None:
     state = rollout.Rollout(ASKED)
     assert rollout.headline(state, 0.0) == ("The planner chooses the PCs.", False)
