@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
@@ -11,21 +10,20 @@ from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 from agent.look.widgets import heading, label
 from console import calls
 from console.api.admin import types as wire
-from console.api.admin.build_types import Build, Builds
+from console.api.admin.build_types import Builds
 from console.call import Call
 from console.gui.asking import Orders, Question
 from console.gui.feed import Feed
-from console.gui.models import texts
 from console.gui.models.adding import AddDialog
 from console.gui.models.delivering import DeliverDialog
 from console.gui.models.deploying import DeployDialog
 from console.gui.models.follow import Deliveries, Rollouts
 from console.gui.models.parts import across, button, say
-from console.gui.models.rows import RowModel, RowTable
 from console.gui.models.served import LibraryView
-from console.gui.models.texts import Column, size_text
+from console.gui.models.tables import BuildModel, DeliveryModel, LibraryModel, fit_rows
 from console.gui.models.wizard import BuildWizard
 from console.gui.page import Desk, Page
+from console.gui.rows import RowsView
 from console.gui.states import States
 
 BUILDS_S, DELIVERIES_S = 2.0, 5.0
@@ -109,39 +107,17 @@ class ModelsPage(Page):
         wizard.deploy.connect(self.open_deploy)
 
     def _make_tables(self) -> None:
-        libraries: list[Column[wire.Library]] = [
-            Column("Model", lambda one: one.model_id),
-            Column("Deployed", lambda one: texts.served_text(one, self._pipelines())),
-            Column("Size", lambda one: size_text(one.size_bytes), number=True),
-            Column("Layers", lambda one: str(one.layer_count or "-"), number=True),
-            Column("Weights", texts.stored_text),
-            Column("Quality", texts.quality_text),
-        ]
-        self.libraries: RowTable[wire.Library] = RowTable(
-            "Libraries", RowModel(libraries, lambda one: one.digest, self, newest=True)
+        self.library_model = LibraryModel(self)
+        self.build_model = BuildModel(self)
+        self.delivery_model = DeliveryModel(self)
+        self.libraries, self.builds_table, self.deliveries_table = (
+            RowsView(name, model, model.headings, several=False)
+            for name, model in (
+                ("Libraries", self.library_model),
+                ("Builds", self.build_model),
+                ("Deliveries", self.delivery_model),
+            )
         )
-        self.libraries.widths(26, 20, 10, 8, 22)
-        builds: list[Column[Build]] = [
-            Column("Model", lambda one: one.model_id),
-            Column("State", texts.build_state_text),
-            Column("Progress", texts.build_progress_text),
-            Column("Time left", texts.left_text),
-            Column("What happened", lambda one: one.message),
-        ]
-        self.builds_table: RowTable[Build] = RowTable(
-            "Builds", RowModel(builds, lambda one: one.build_id, self, newest=True)
-        )
-        self.builds_table.widths(26, 20, 18, 16)
-        deliveries: list[Column[wire.DeliveryView]] = [
-            Column("Model", lambda one: one.model),
-            Column("Layers", lambda one: f"{one.first}-{one.last - 1}"),
-            Column("PCs", lambda one: f"{one.delivered} of {one.total}"),
-            Column("Failed", lambda one: str(one.failed), number=True),
-        ]
-        self.deliveries_table: RowTable[wire.DeliveryView] = RowTable(
-            "Deliveries", RowModel(deliveries, lambda one: one.model, self, newest=True)
-        )
-        self.deliveries_table.widths(26, 14, 18)
 
     def _lay_out(self) -> None:
         left = QWidget()
@@ -151,8 +127,7 @@ class ModelsPage(Page):
         self.states.follow(self.desk.libraries)
         rows.addWidget(self.states, 1)
         self.headings = [heading("Builds"), heading("Deliveries under way")]
-        tables: tuple[QWidget, ...] = (self.builds_table, self.deliveries_table)
-        for named, table in zip(self.headings, tables, strict=True):
+        for named, table in zip(self.headings, (self.builds_table, self.deliveries_table), strict=True):
             rows.addWidget(named)
             rows.addWidget(table)
             named.hide()
@@ -189,7 +164,8 @@ class ModelsPage(Page):
         libraries: list[wire.Library] | None = self.desk.libraries.latest
         if libraries is None:
             return
-        self.libraries.rows.take(libraries)
+        self.library_model.take(libraries)
+        self.library_model.take_pipelines(self._pipelines())
         if libraries:
             self.states.show_content()
         else:
@@ -197,17 +173,17 @@ class ModelsPage(Page):
         self._choose()
 
     def _choose(self, *_: object) -> None:
-        chosen = self.libraries.chosen
+        chosen = self._chosen_library()
         self.view.setVisible(chosen is not None)
         if chosen is not None:
             self.view.show_library(chosen, self._pipelines())
 
     def _take_builds(self, found: Builds) -> None:
         shown = [build for build in found.builds if not (build.state == "cancelled" or build.published)]
-        before = {build.build_id for build in self.builds_table.rows.things}
+        before = {build.build_id for build in self.build_model.items}
         if before - {build.build_id for build in shown}:
             self.desk.libraries.now()  # one was published, perhaps
-        self.builds_table.rows.take(shown)
+        self.build_model.take(shown)
         self._set_visible(0, self.builds_table, bool(shown))
         going = sum(build.goes_on for build in shown)
         self.badge.emit(str(going) if going else "")
@@ -215,21 +191,21 @@ class ModelsPage(Page):
         self.build.setEnabled(self.desk.may("operate") and not found.missing)
 
     def _take_deliveries(self, found: list[wire.DeliveryView]) -> None:
-        self.deliveries_table.rows.take(found)
+        self.delivery_model.take(found)
         self._set_visible(1, self.deliveries_table, bool(found))
 
-    def _set_visible(self, place: int, table: RowTable[Any], visible: bool) -> None:
+    def _set_visible(self, place: int, table: RowsView, visible: bool) -> None:
         self.headings[place].setVisible(visible)
         table.setVisible(visible)
-        table.fit_rows(MOST_ROWS)
+        fit_rows(table, MOST_ROWS)
 
     def _open_chosen_build(self) -> None:
-        if (chosen := self.builds_table.chosen) is not None:
-            self.open_build(chosen.build_id)
+        for build_id in self.builds_table.chosen():
+            self.open_build(build_id)
 
     def _open_chosen_delivery(self) -> None:
-        if (chosen := self.deliveries_table.chosen) is not None:
-            self.open_delivery(chosen.model, follow=True)
+        for model in self.deliveries_table.chosen():
+            self.open_delivery(model, follow=True)
 
     def _open_add(self) -> None:
         dialog = AddDialog(self.desk, self)
@@ -237,8 +213,11 @@ class ModelsPage(Page):
         dialog.show()
 
     def _with_chosen(self, do: Callable[[wire.Library], object]) -> None:
-        if (chosen := self.libraries.chosen) is not None:
+        if (chosen := self._chosen_library()) is not None:
             do(chosen)
+
+    def _chosen_library(self) -> wire.Library | None:
+        return next((self.library_model.find(digest) for digest in self.libraries.chosen()), None)
 
     def _ask_undeploy(self, library: wire.Library) -> None:
         running = sum(one.running + one.queued for one in self._pipelines() if one.model == library.model_id)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from console.api.admin import types as wire
 from console.api.admin.build_types import PHASES, Build, Evaluation, Gate, Phase
 from console.gui.times import age_text
-
-T = TypeVar("T")
 
 STORED: Mapping[str, str] = {
     "auto": "Chosen by the source (recommended)",
@@ -37,14 +35,6 @@ PHASE_TEXTS: Mapping[Phase, str] = {
     "evaluating": "Evaluate",
     "done": "Done",
 }
-
-
-class Column(NamedTuple, Generic[T]):
-    """A column of a table: its heading, what a row says in it, and whether that is a number."""
-
-    heading: str
-    text: Callable[[T], str]
-    number: bool = False
 
 
 def size_text(size_bytes: float) -> str:

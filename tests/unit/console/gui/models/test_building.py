@@ -85,7 +85,7 @@ def test_from_a_folder_to_a_library_that_can_be_deployed(page: ModelsPage, built
     assert "layer 2 of 4" in view.log.toPlainText()
     wizard.close()  # leaving does not stop it
     built.stage.let()
-    qtbot.waitUntil(lambda: [one.model_id for one in page.libraries.rows.things] == ["toy"])
+    qtbot.waitUntil(lambda: [one.model_id for one in page.library_model.items] == ["toy"])
     page.select("toy")
     assert page.view.facts.values["Quality"].text() == "83.1% same token, KL 0.104"
     dialog = page.open_deploy("toy")
@@ -149,4 +149,4 @@ def test_a_library_on_the_disk_is_added_by_its_folder(page: ModelsPage, built: C
     dialog.pick.list.setCurrentRow(0)
     assert dialog.add.isEnabled()
     dialog.add.click()
-    qtbot.waitUntil(lambda: page.libraries.rows.rowCount() == 1)
+    qtbot.waitUntil(lambda: page.library_model.rowCount() == 1)

@@ -24,8 +24,6 @@ from console.gui.models import page as page_module
 from console.gui.models import served as served_module
 from console.gui.models.delivering import DeliverDialog
 from console.gui.models.page import ModelsPage
-from console.gui.models.rows import RowModel, RowTable
-from console.gui.models.texts import Column
 from console.gui.page import Desk, Page
 from console.planner.types import Plan
 from console.planner.types import PlannedStage as Stage
@@ -92,27 +90,24 @@ def click(button: QAbstractButton) -> None:
     button.click()
 
 
-def test_rows_keep_their_place_selection_and_scroll_while_they_change(qtbot: QtBot) -> None:
-    columns: list[Column[tuple[str, int]]] = [Column("Name", lambda one: one[0]), Column("N", lambda one: str(one[1]))]
-    model: RowModel[tuple[str, int]] = RowModel(columns, lambda one: one[0], newest=False)
-    tester = QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
-    table = RowTable("Things", model)
-    qtbot.addWidget(table)
-    table.resize(300, 120)
-    table.show()
-    model.take([(f"t{index:02}", 0) for index in range(40)])
-    assert table.choose("t20")
-    table.verticalScrollBar().setValue(18)
+def test_rows_keep_their_place_selection_and_scroll_while_they_change(page: ModelsPage) -> None:
+    many = [make_library(f"model-{index:02}") for index in range(60)]
+    tell(page, many)
+    tester = QAbstractItemModelTester(page.library_model, QAbstractItemModelTester.FailureReportingMode.Fatal)
+    page.select("model-20")
+    page.libraries.verticalScrollBar().setValue(5)
     touched: list[int] = []
     resets: list[bool] = []
-    model.dataChanged.connect(lambda first, _: touched.append(first.row()))
-    model.modelReset.connect(lambda: resets.append(True))
-    model.take([(f"t{index:02}", int(index == 30)) for index in range(40)])
+    page.library_model.dataChanged.connect(lambda first, _: touched.append(first.row()))
+    page.library_model.modelReset.connect(lambda: resets.append(True))
+    tell(page, many, make_pipeline("model-30"))
+    tell(page, many, make_pipeline("model-30"))
     assert (touched, resets) == ([30], [])
-    model.take([(f"t{index:02}", 0) for index in range(40) if index != 3] + [("new", 0)])
-    assert table.chosen == ("t20", 0)
-    assert table.verticalScrollBar().value() in {17, 18}
-    assert tester.model() is model
+    tell(page, [one for one in many if one.model_id != "model-40"], make_pipeline("model-30"))
+    assert page.view.library is not None
+    assert page.view.library.model_id == "model-20"
+    assert page.libraries.verticalScrollBar().value() == 5
+    assert tester.model() is page.library_model
 
 
 def test_a_page_says_that_it_waits_that_there_is_nothing_and_what_went_wrong(
@@ -140,7 +135,7 @@ def test_a_served_model_links_to_its_pcs(page: ModelsPage) -> None:
     assert "A token came through all stages 3 s ago" in card.state.text()
     card.stages.cellActivated.emit(1, 0)
     assert wanted == [("devices", device_id(1))]
-    assert page.libraries.rows.index(0, 1).data() == "ready, 3 PCs"
+    assert page.library_model.index(0, 1).data() == "ready, 3 PCs"
     assert not page.view.forget.isEnabled()
 
 
@@ -197,7 +192,7 @@ def test_builds_are_listed_while_they_matter_and_counted_beside_the_page(page: M
     page.badge.connect(badges.append)
     done = make_build(build_id="b2", state="built", published=True)
     page.builds.came.emit(Builds([make_build(), done, make_build(build_id="b3", state="cancelled")]))
-    assert [build.build_id for build in page.builds_table.rows.things] == ["b1"]
+    assert [build.build_id for build in page.build_model.items] == ["b1"]
     assert page.builds_table.isVisible()
     assert badges == ["1"]
     page.builds.came.emit(Builds([], missing="Install the exporter."))
@@ -276,7 +271,7 @@ def test_a_running_delivery_is_followed_from_the_list(page: ModelsPage, asked: A
     page.deliveries.came.emit([wire.DeliveryView("qwen3-4b", 0, 36, 10, 3, 1, 1.0)])
     assert page.deliveries_table.isVisible()
     page.deliveries_table.choose("qwen3-4b")
-    page.deliveries_table.activated.emit(page.deliveries_table.rows.index(0, 0))
+    page.deliveries_table.activated.emit(page.delivery_model.index(0, 0))
     asked.last("POST /admin/v1/deliveries")
     assert not page.followed.find("qwen3-4b").end  # type: ignore[union-attr]  # it was asked for
 
@@ -295,7 +290,7 @@ def test_every_button_and_field_has_a_name_to_be_read_out(page: ModelsPage, aske
 def _is_inner(widget: Any) -> bool:
     """A part of a spin box, a combo box or a table."""
     return widget.objectName().startswith("qt_") or type(widget.parent()).__name__ in {
-        "QSpinBox", "QDoubleSpinBox", "QComboBox", "Table", "RowTable",
+        "QSpinBox", "QDoubleSpinBox", "QComboBox", "Table", "RowsView",
     }  # fmt: skip
 
 
@@ -305,7 +300,7 @@ def test_somebody_who_may_only_look_is_offered_no_orders(quiet_desk: Desk, asked
     shown(page)
     tell(page, [make_library()], make_pipeline())
     page.libraries.selectionModel().select(
-        page.libraries.rows.index(0, 0),
+        page.library_model.index(0, 0),
         QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows,
     )
     assert not page.build.isEnabled()
