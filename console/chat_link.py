@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, quote, urlsplit
@@ -65,3 +66,16 @@ def server_url(text: str) -> str:
         return ""
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
+
+
+def is_private(url: str) -> bool:
+    """Say whether nobody on the way can read along: https, or this PC itself."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname == "localhost" or _is_loopback(parts.hostname or "")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

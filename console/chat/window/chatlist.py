@@ -40,7 +40,7 @@ class ChatList(QObject):
         rows = rows_of(
             list(desk.chats.values()), desk.folders, desk.settings.closed_folders, list(self._answers.running)
         )  # fmt: skip
-        empty = "No chats yet" if desk.is_loaded else "Opening…"
+        empty = "They cannot be read" if desk.broken else "No chats yet" if desk.is_loaded else "Opening…"
         self._sidebar.show_rows(rows, desk.open_id or "", empty)
 
     def rename(self, chat_id: str | None = None) -> None:

@@ -31,6 +31,7 @@ from console.chat.window.message import Shown
 from console.chat.window.thread import Thread
 
 METER_MS = 300
+HINT = "The answer is computed by resting PCs of your organisation. It may be wrong: check what matters."
 MENU = ("rename", "pin", "find", "copy_all", "export", "import", "", "delete_chat", "undo", "", "options", "shortcuts",
         "quit")  # fmt: skip
 
@@ -90,7 +91,7 @@ class ChatPage(QWidget):
                     "edit": self._edit,
                     "regenerate": lambda _, id_: self.answers.regenerate(id_),
                     "fork": lambda _, id_: self.desk.fork(id_),
-                    "delete": lambda _, id_: self.desk.delete_message(id_),
+                    "delete": self._delete,
                 }
             if wish in does:
                 does[wish](wish, message_id)
@@ -110,6 +111,12 @@ class ChatPage(QWidget):
         self.thread_.focus_message(message_id)
         if (view := self.thread_.view_of(message_id)) is not None:
             view.begin_edit()
+
+    def _delete(self, _: str, message_id: str) -> None:
+        running = self.answers.running.get(self.desk.open_id or "")
+        if running is not None and running.message in self.desk.tree().below(message_id):
+            self.answers.stop(running.message.chat_id)
+        self.desk.delete_message(message_id)
 
     def _other(self, wish: str, message_id: str) -> None:
         other = self.desk.tree().other(message_id, 1 if wish == "next" else -1)
@@ -193,7 +200,7 @@ class ChatPage(QWidget):
     def _show_branch(self, *, anew: bool) -> None:
         branch = self.desk.branch
         self.thread_.show_branch([self._shown(message) for message in branch], anew=anew)
-        self.empty.show_state(reading=self.desk.is_reading or not self.desk.is_loaded)
+        self.empty.show_state(reading=self.desk.is_reading or not self.desk.is_loaded, broken=self.desk.broken)
         self._stack.setCurrentWidget(self.thread_ if branch else self.empty)
         self._show_meter()
 
@@ -344,10 +351,7 @@ class EmptyPage(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.title = title("What would you like to know?")
-        self.more = label(
-            "The answer is computed by resting PCs of your organisation. It may be wrong: check what matters.",
-            quiet=True,
-        )
+        self.more = label(HINT, quiet=True)
         rows = QVBoxLayout(self)
         rows.addStretch(1)
         for line in (self.title, self.more):
@@ -355,7 +359,9 @@ class EmptyPage(QWidget):
             rows.addWidget(line)
         rows.addStretch(2)
 
-    def show_state(self, *, reading: bool) -> None:
-        """Show whether there is nothing, or nothing yet."""
-        self.title.setText("Opening the chat…" if reading else "What would you like to know?")
-        self.more.setVisible(not reading)
+    def show_state(self, *, reading: bool, broken: str) -> None:
+        """Show that there is nothing, or nothing yet, or why the chats cannot be read."""
+        begin = "Opening the chat…" if reading else "What would you like to know?"
+        self.title.setText("Your chats cannot be read" if broken else begin)
+        self.more.setText(f"{broken} What you ask meanwhile is not kept." if broken else HINT)
+        self.more.setVisible(bool(broken) or not reading)

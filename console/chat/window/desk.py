@@ -72,6 +72,8 @@ class Desk(QObject):
         self.problem: AnswerFailed | None = None
         """Why the models could not be listed, while they cannot."""
         self.is_loaded = False
+        self.broken = ""
+        """Why the chats could not be read."""
         self.open_id: str | None = None
         self.fresh = Setup()
         """What the next new chat asks with."""
@@ -403,4 +405,7 @@ class Desk(QObject):
             self.change_chat(self.chat.id, quietly=True)
 
     def _store_failed(self, error: StoreUnusable) -> None:
+        if not self.is_loaded:
+            self.broken = str(error)
+            self.opened.emit()
         self.trouble.emit(str(error))

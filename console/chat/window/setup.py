@@ -143,10 +143,13 @@ class SetupDialog(QDialog):
         row = QHBoxLayout()
         for widget in (save, self.update_preset, self.default, self.delete):
             row.addWidget(widget)
+        self.only = QCheckBox(f"New presets are only for {self._setup.model}")
+        self.only.setVisible(bool(self._setup.model))
         row.addStretch(1)
         form = QFormLayout()
         form.addRow("Preset", self.presets)
         form.addRow("", row)
+        form.addRow("", self.only)
         form.addRow("System prompt", self.system)
         form.addRow("Temperature", self.temperature)
         form.addRow("Top p", self.top_p)
@@ -177,7 +180,9 @@ class SetupDialog(QDialog):
         name, agreed = QInputDialog.getText(self, "Save as preset", "Name")
         if agreed and name.strip():
             system = self.system.toPlainText().strip()
-            self.saved_preset.emit(Preset(id=new_id(), name=name.strip(), system=system, sampling=self.sampling()))
+            model = self._setup.model if self.only.isChecked() else ""
+            preset = Preset(id=new_id(), name=name.strip(), system=system, sampling=self.sampling(), model=model)
+            self.saved_preset.emit(preset)
 
     def _update(self) -> None:
         if (preset := self.preset()) is not None:

@@ -255,6 +255,11 @@ class Sidebar(QWidget):
 
     def eventFilter(self, watched: object, event: QEvent) -> bool:  # noqa: N802 - Qt's name
         """Go from the search field into the list with the arrow, and out of the search with Escape."""
+        override = event.type() == QEvent.Type.ShortcutOverride
+        if watched is self.search and override and event.key() == Qt.Key.Key_Escape:  # type: ignore[attr-defined]
+            # Escape stops an answer elsewhere.
+            event.accept()
+            return True
         if watched is self.search and event.type() == QEvent.Type.KeyPress:
             key = event.key()  # type: ignore[attr-defined]
             if key == Qt.Key.Key_Down:

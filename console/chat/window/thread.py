@@ -61,6 +61,7 @@ class Thread(QScrollArea):
         self.follows = True
         self.current = ""
         self._moves = self._making = False
+        self._marked = ""
         self.latest = QPushButton("Jump to latest", self.viewport())
         self.latest.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.latest.hide()
@@ -130,6 +131,7 @@ class Thread(QScrollArea):
 
     def mark(self, words: str) -> None:
         """Mark words in the messages that are in sight, and in those that come into it."""
+        self._marked = words
         for item in self.items:
             if item.view is not None:
                 item.view.body.mark(words)
@@ -322,6 +324,8 @@ class Thread(QScrollArea):
         view.edited.connect(self.edited)
         view.resized.connect(self._view_resized)
         view.installEventFilter(self)
+        if self._marked:
+            view.body.mark(self._marked)
         view.show()
         item.measured = False
         self._measure(item, self._inner()[0])

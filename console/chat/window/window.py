@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QSettings, Qt, QTimer
+from PySide6.QtCore import QByteArray, QEvent, QSettings, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QGuiApplication
 from PySide6.QtWidgets import (
     QApplication,
@@ -115,6 +115,11 @@ class ChatWindow(QMainWindow):
         self._settings.setValue(GEOMETRY, self.saveGeometry())
         self._settings.setValue(SPLIT, self.split.saveState())
         super().closeEvent(event)
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange and hasattr(self, "actions_"):
+            self.actions_.draw_icons()
 
     # Making
 
@@ -357,8 +362,6 @@ class ChatWindow(QMainWindow):
         app = QApplication.instance()
         if isinstance(app, QApplication):
             palettes.apply(app, palettes.system_scheme(app) if theme == "system" else theme)
-            self.actions_.draw_icons()
-            self.page.thread_.recolour()
 
     def _apply_font(self) -> None:
         def apply() -> None:

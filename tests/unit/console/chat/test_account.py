@@ -14,7 +14,7 @@ from console.chat.account import Account
 from console.chat.client import ChatClient
 from console.chat.errors import LinkRefused
 from console.chat.settings import ChatSettings, read_settings, write_settings
-from console.chat_link import ChatLink, ChatLinkInvalid, read_link, server_url
+from console.chat_link import ChatLink, ChatLinkInvalid, is_private, read_link, server_url
 from console.client import AdminClient
 from console.service import ConsoleService, ServiceSettings
 from tests.support.chat_windows import Ring
@@ -44,6 +44,10 @@ def test_addresses_are_taken_as_people_type_them() -> None:
     assert server_url(" console.example:8460/ ") == "https://console.example:8460"
     assert server_url("http://127.0.0.1:80/v1") == "http://127.0.0.1:80"
     assert server_url("https://[::1]:8460") == "https://[::1]:8460"
+    private = [
+        is_private(url) for url in ("https://x", "http://127.0.0.1:1", "http://[::1]", "http://localhost", "http://x")
+    ]
+    assert private == [True, True, True, True, False]
     assert (server_url(""), server_url("a b"), server_url("x:y")) == ("", "", "")
 
 

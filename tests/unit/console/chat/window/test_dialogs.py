@@ -44,7 +44,9 @@ def test_sampling_settings_come_back_as_they_were_chosen(qtbot: QtBot) -> None:
     assert dialog.setup().sampling == Sampling(max_tokens=100, seed=3)
 
 
-def test_presets_are_taken_over_and_changed_only_by_their_own_buttons(qtbot: QtBot) -> None:
+def test_presets_are_taken_over_and_changed_only_by_their_own_buttons(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     preset = Preset(id="1", name="Precise", system="Precisely.", sampling=Sampling(temperature=0.0), model="small")
     dialog = SetupDialog(SETUP, [preset])
     qtbot.addWidget(dialog)
@@ -60,6 +62,10 @@ def test_presets_are_taken_over_and_changed_only_by_their_own_buttons(qtbot: QtB
     assert saved[1].is_default
     dialog.show_presets([saved[1]])
     assert dialog.preset() == saved[1]
+    monkeypatch.setattr("console.chat.window.setup.QInputDialog.getText", lambda *_: ("Mine", True))
+    dialog.only.setChecked(True)
+    dialog._save_as()
+    assert (saved[2].name, saved[2].model, saved[2].is_default) == ("Mine", "small", False)
 
 
 def test_a_chat_keeps_its_own_copy_of_a_preset(window: ChatWindow, qtbot: QtBot) -> None:

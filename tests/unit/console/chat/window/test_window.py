@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from console.chat.window.message import MessageView
 from console.chat.window.window import ChatWindow
 from console.pipeline import types as pipeline
-from tests.support.api import Keys, ScriptedModel, Step, chat_app, finished, says
+from tests.support.api import CHAT_KEY, Keys, ScriptedModel, Step, chat_app, finished, says
 from tests.support.chat_windows import Ring, ServerThread, chat_window, ended, send, served, sign_in
 
 ANSWER = "Use this:\n\n```python\nx = 1\n```\n\n| a |\n|---|\n| 1 |\n"
@@ -408,3 +408,47 @@ def test_all_chats_are_deleted_for_good(talk: Talk) -> None:
     heard: list[object] = []
     talk.window.desk.store.do(lambda file: file.chats(), heard.append)
     talk.qtbot.waitUntil(lambda: heard == [[]])
+
+
+def test_deleting_a_question_stops_its_answer_first(talk: Talk) -> None:
+    talk.model.script = [pipeline.Text("a", [1]), asyncio.Event(), finished()]
+    send(talk.window, "Hi")
+    talk.qtbot.waitUntil(lambda: bool(talk.window.answers.running))
+    talk.view(0).buttons["delete"].click()
+    assert (talk.texts(), talk.window.answers.running) == ([], {})
+    talk.window.said.undo.click()
+    assert [message.state for message in talk.window.desk.branch] == ["whole", "stopped"]
+
+
+def test_keys_reach_their_actions_while_somebody_types(talk: Talk) -> None:
+    window = talk.window
+    field = window.page.composer.field
+    window.activateWindow()
+    talk.qtbot.waitUntil(window.isActiveWindow)
+    control = Qt.KeyboardModifier.ControlModifier
+    for key, wanted in ((Qt.Key.Key_K, window.sidebar.search), (Qt.Key.Key_F, window.page.find_bar.field)):
+        field.setFocus()
+        QTest.keyClick(field, key, control)
+        assert wanted.hasFocus()
+    window.sidebar.search.setText("x")
+    QTest.keyClick(window.sidebar.search, Qt.Key.Key_Escape)
+    assert window.sidebar.search.text() == ""
+
+
+def test_chats_that_cannot_be_read_are_said_and_the_window_still_asks(tmp_path: Path, qtbot: QtBot) -> None:
+    (tmp_path / "chats.sqlite").mkdir()
+    with served(chat_app(ScriptedModel(says("Yes")))) as server, chat_window(tmp_path) as window:
+        qtbot.waitUntil(lambda: bool(window.desk.broken))
+        assert "cannot be opened" in window.page.empty.more.text()
+        assert window.sidebar.empty.text() == "They cannot be read"
+        window.signin.address.setText("http://console.example")
+        window.signin.key.setText("x")
+        window.signin.go.click()
+        assert "only over https" in window.signin.said.text()
+        window.signin.address.setText(server.url)
+        window.signin.key.setText(CHAT_KEY)
+        window.signin.go.click()
+        qtbot.waitUntil(lambda: bool(window.desk.models))
+        send(window, "Hi")
+        ended(window, qtbot)
+        assert [message.text for message in window.desk.branch] == ["Hi", "Yes"]
