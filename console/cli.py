@@ -64,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--colours", choices=("system", "light", "dark", "contrast"), default="system", help="of the window"
     )
+    parser.add_argument("--settings", type=Path, metavar="DIR", help="where the window keeps which service it was at")
     parser.set_defaults(handler=_window)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", help="without one the window opens")
     _add_serve(commands)
@@ -86,7 +87,7 @@ def _window(options: argparse.Namespace) -> int:
             raise
         message = "The window needs the extra `gui`; install it with: pip install 'fallow[gui]', or see --help."
         raise ClientError(message) from None
-    return run(options.data, options.colours)
+    return run(options.data, options.colours, options.settings)
 
 
 def _add_serve(commands: Commands) -> None:

@@ -1,7 +1,7 @@
 """From a fresh clone to a running demo or a checked tree, with nothing but Python itself.
 
     python installer/bootstrap.py setup [--extras LIST] [--gui]   make or update .venv
-    python installer/bootstrap.py demo  [ARGUMENTS]               setup, then run the demo
+    python installer/bootstrap.py demo  [ARGUMENTS]               setup, then run the demo (--windows: with its windows)
     python installer/bootstrap.py test  [ARGUMENTS]               setup, then format, lint, types, layers and pytest
 
 A stamp inside `.venv` remembers what was installed. It is removed before the first change and written after the last,
@@ -197,7 +197,7 @@ def run(arguments: Sequence[str], root: Path = ROOT) -> int:
         return 0
     if command in modules:
         module, extras = modules[command]
-        set_up(root, extras)
+        set_up(root, extras | ({"gui"} if "--windows" in rest else set()))
         if command == "test":
             for lack in filter(None, (postgresql.ensure(root), desktop.ensure(root))):
                 say(lack)

@@ -38,6 +38,7 @@ def main() -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="bootstrap.py demo", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--json", action="store_true", help="print one JSON object last")
+    parser.add_argument("--windows", action="store_true", help="then open the windows, until they are closed")
     parser.add_argument("--library", type=Path, metavar="DIR", help="use this layer library instead of building one")
     options = parser.parse_args()
     began_s = time.monotonic()
@@ -47,7 +48,8 @@ def main() -> int:
 
     try:
         with ended_by_signals():
-            result = run(options.library or demo_library(ROOT / ".fallow" / "demo", say), say)
+            library = options.library or demo_library(ROOT / ".fallow" / "demo", say)
+            result = run(library, say, windows=options.windows)
     except (LoopbackError, ConsoleError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -61,8 +63,8 @@ def main() -> int:
     return 0
 
 
-def run(library: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Enrol, deploy, ask; returns answers, stages and tokens per second."""
+def run(library: Path, say: Callable[[str], None], *, windows: bool = False) -> dict[str, Any]:
+    """Enrol, deploy, ask, and show the windows if wanted; returns answers, stages and tokens per second."""
     with tempfile.TemporaryDirectory(prefix="fallow-demo-", ignore_cleanup_errors=True) as folder:
         agents = [AgentSettings("first-pc", threads=1), AgentSettings("second-pc", threads=1)]
         with LoopbackFleet(Path(folder), agents, say) as fleet:
@@ -71,6 +73,11 @@ def run(library: Path, say: Callable[[str], None]) -> dict[str, Any]:
             fleet.deploy(wire.DeployRequest(model=added.model_id, stages=2), lambda event: _tell(event, say))
             answers = _ask(fleet, say)
             pipeline = fleet.admin.status().pipelines[0]
+            if windows:
+                # Qt is there only where windows are wanted.
+                from installer.demo_windows import show_windows
+
+                show_windows(fleet, Path(folder), agents[0].name, say)
     for stage in pipeline.stages:
         fused = "fused attention" if stage.fused else "attention NOT fused"
         say(

@@ -15,11 +15,13 @@ from PySide6.QtWidgets import QApplication
 
 from agent.look import palettes
 from agent.look.icons import app_icon
+from console.chat.account import Account
 from console.chat.window.desk import Desk
 from console.chat.window.single import SingleWindow
 from console.chat.window.window import ChatWindow
+from console.chat_link import ChatLinkInvalid, read_link
 
-EXIT_FOLDER = 3
+EXIT_USAGE, EXIT_FOLDER = 2, 3
 
 
 def default_folder() -> Path:
@@ -30,6 +32,11 @@ def default_folder() -> Path:
 def main(argv: list[str] | None = None) -> int:
     """Run the chat until its window is closed. Exit codes: 0 fine or handed over, 2 usage, 3 no folder."""
     options = _parser().parse_args(argv)
+    try:
+        link = read_link(sys.stdin.readline()) if options.link_from_stdin else None
+    except ChatLinkInvalid as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_USAGE
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -46,11 +53,12 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         sys.stderr.write(f"The folder {options.data} cannot be used: {error.strerror}.\n")
         return EXIT_FOLDER
-    desk = Desk(options.data)
+    # Who is handed a link for this once keeps nothing of it.
+    desk = Desk(options.data, Account(options.data, lambda: None) if link else None)
     palettes.choose(app, desk.settings.theme)
     window = ChatWindow(desk, QSettings("fallow", "chat"))
     single.wanted.connect(window.bring_up)
-    window.start()
+    window.start(link)
     window.bring_up()
     code = app.exec()
     desk.stop()
@@ -62,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fallow-chat", description="Chat with the models of your organisation.")
     parser.add_argument("--version", action="version", version=f"fallow-chat {version('fallow')}")
     parser.add_argument("--data", type=Path, default=default_folder(), metavar="DIR", help="where chats are kept")
+    # Never as an argument: a link holds a key, and a command line is public.
+    parser.add_argument(
+        "--link-from-stdin", action="store_true", help="sign in with the chat link on standard input, for this once"
+    )
     return parser
 
 

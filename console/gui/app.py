@@ -17,8 +17,13 @@ from console.gui.pages import PAGES
 from console.gui.program import ConsoleProgram
 
 
-def run(folder: Path, colours: palettes.Scheme | Literal["system"] = "system") -> int:
-    """Show the window until it is closed; `folder` is the data folder of the service on this PC."""
+def run(
+    folder: Path, colours: palettes.Scheme | Literal["system"] = "system", settings_folder: Path | None = None
+) -> int:
+    """Show the window until it is closed; `folder` is the data folder of the service on this PC.
+
+    `settings_folder` is where it keeps which service it was at; None: among the user's settings.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -28,7 +33,7 @@ def run(folder: Path, colours: palettes.Scheme | Literal["system"] = "system") -
     app.setDesktopFileName("fallow-console")
     app.setWindowIcon(app_icon())
     palettes.choose(app, colours)
-    program = ConsoleProgram(folder, QSettings("fallow", "console"), PAGES)
+    program = ConsoleProgram(folder, QSettings("fallow", "console"), PAGES, settings_folder=settings_folder)
     app.aboutToQuit.connect(program.stop)
     program.start()
     return app.exec()

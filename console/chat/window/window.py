@@ -38,6 +38,7 @@ from console.chat.window.options import OptionsDialog, ShortcutsDialog
 from console.chat.window.setup import SetupDialog
 from console.chat.window.sidebar import Sidebar
 from console.chat.window.signin import SignInPage
+from console.chat_link import ChatLink
 
 GEOMETRY, SPLIT = "window/geometry", "window/split"
 MODELS_MS = 60_000
@@ -82,10 +83,14 @@ class ChatWindow(QMainWindow):
             if isinstance(value, QByteArray):
                 restore(value)
 
-    def start(self) -> None:
-        """Read the chats and look for the account."""
+    def start(self, link: ChatLink | None = None) -> None:
+        """Read the chats and look for the account, or sign in with a link."""
         self.desk.start()
-        self.desk.bridge.load_account(self._loaded)
+        if link is None:
+            self.desk.bridge.load_account(self._loaded)
+        else:
+            self.signin.set_busy(True)
+            self.desk.bridge.sign_in(link, self._signed_in, self._not_signed_in)
 
     def sign_in(self, why: str = "") -> None:
         """Show the page to sign in on."""

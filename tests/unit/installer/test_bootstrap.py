@@ -182,6 +182,7 @@ def test_setup_takes_the_extras_it_is_given(arguments: list[str], extras: frozen
     ("arguments", "module", "extras"),
     [
         (["demo", "--json"], "installer.demo", DEMO_EXTRAS),
+        (["demo", "--windows"], "installer.demo", DEMO_EXTRAS | {"gui"}),
         (["test", "--slow", "-k", "name"], "installer.check", TEST_EXTRAS),
         (["test", "--help"], "installer.check", TEST_EXTRAS),
     ],
