@@ -32,7 +32,7 @@ class Commands:
         self.redo.setShortcuts([QKeySequence("Ctrl+Y"), QKeySequence("Ctrl+Shift+Z")])
         self.plan = self._action("Let the planner plan", "Ctrl+P", partial(editor.ask_planner, ()), "With any PC")
         self.plan_with = self._action(
-            "Plan with selected", "", lambda: editor.ask_planner(table.chosen), "With these alone"
+            "Plan with selected", "", lambda: editor.ask_planner(table.chosen()), "With these alone"
         )
         self.give = self._action("Give stage", "", self._give, "Give the selected stage to the selected PC")
         self.split = self._action("Split stage", "", self._split, "Give half of the stage to the selected PC")
@@ -59,7 +59,7 @@ class Commands:
 
     def update(self, _what: object = None) -> None:
         """Enable what can be done now."""
-        plan, chosen, stack = self._editor.plan, self._table.chosen, self._editor.stack
+        plan, chosen, stack = self._editor.plan, self._table.chosen(), self._editor.stack
         place, stage = self._selected()
         for action, can, keys, what in (
             (self.undo, stack.canUndo(), "Ctrl+Z", stack.undoText()),
@@ -120,8 +120,9 @@ class Commands:
     def _marked(self) -> list[str]:
         """Return the PCs that are meant: those of the table while somebody is there, else that of the stage."""
         _, stage = self._selected()
-        if self._table.chosen and (self._table.hasFocus() or stage is None):
-            return self._table.chosen
+        chosen = self._table.chosen()
+        if chosen and (self._table.hasFocus() or stage is None):
+            return chosen
         return [] if stage is None else [stage.device_id]
 
     def _mark(self, edit: Callable[[Edited, str, bool], Edited], action: QAction) -> None:
@@ -136,16 +137,16 @@ class Commands:
     def _give(self) -> None:
         place, _ = self._selected()
         if place is not None:
-            self._lanes.give(place, self._table.chosen[0])
+            self._lanes.give(place, self._table.chosen()[0])
 
     def _split(self) -> None:
         place, _ = self._selected()
         if place is not None and self._editor.plan is not None:
-            self._editor.do("Split a stage", model.split(self._editor.plan, place, self._table.chosen[0]))
+            self._editor.do("Split a stage", model.split(self._editor.plan, place, self._table.chosen()[0]))
 
     def _add(self) -> None:
         if self._editor.plan is not None:
-            self._editor.do("Add a pipeline", model.add_pipeline(self._editor.plan, self._table.chosen[0]))
+            self._editor.do("Add a pipeline", model.add_pipeline(self._editor.plan, self._table.chosen()[0]))
 
     def _remove(self) -> None:
         place, _ = self._selected()

@@ -94,9 +94,9 @@ class PlanEditor(QObject):
         self.stack.push(_Edit(self, text, self.plan, plan, key))
         return True
 
-    def show_plan(self, plan: Edited, reasons: Sequence[str] = ()) -> None:
+    def show_plan(self, plan: Edited) -> None:
         """Take a plan as it is. Undo and redo come here."""
-        self.plan, self.reasons = plan, list(reasons)
+        self.plan, self.reasons = plan, []
         self.questions.drop_check()
         self._timer.start()
         self.changed.emit()

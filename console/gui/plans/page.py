@@ -274,7 +274,7 @@ class PlansPage(Page):
         self._show_pcs()
 
     def _show_pcs(self) -> None:
-        self.pcs.show_rows(pc_rows(self.editor.plan, self.editor.found, self.desk.agents.latest or []))
+        self.pcs.take(pc_rows(self.editor.plan, self.editor.found, self.desk.agents.latest or []))
 
 
 def _button(action: QAction) -> QToolButton:

@@ -10,8 +10,6 @@ from console.gui.plans import words
 from console.gui.plans.model import Edited
 from console.planner.given import CheckedPlan, UsablePc
 
-HEADERS = ("PC", "In the plan", "Memory", "ms a layer", "Place")
-
 
 class PcRow(NamedTuple):
     """One PC: `texts` are the cells, `keys` what they are sorted by."""

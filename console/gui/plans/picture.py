@@ -44,7 +44,8 @@ class LanesPicture(QGraphicsView):
         if plan is None:
             return
         if self.selected is not None and plan.at(self.selected) is None:
-            self.select(None)
+            self.selected = None
+            self.picked.emit(None)
         line = float(self.fontMetrics().height())
         width = self.viewport().width() * self._zoom
         layout = self.layout_ = lay_out(plan, self.editor.live, width, line)

@@ -8,6 +8,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
+from console.gui.plans.drawing import StageItem
 from console.gui.plans.lanes import PC_MIME, STAGE_MIME, mime_of
 from console.gui.plans.model import Place
 from tests.support.planned_desk import toy_service
@@ -80,7 +81,7 @@ def test_a_stage_dropped_on_another_changes_places_with_it_and_a_pc_takes_a_stag
 
 def test_a_stage_dropped_on_a_row_of_the_table_goes_to_that_pc(opening: Opening, qtbot: QtBot) -> None:
     shown = opening()
-    row = next(place for place, row in enumerate(shown.page.pcs.rows) if row.device_id == "id-2")
+    row = next(place for place, row in enumerate(shown.page.pcs.items) if row.device_id == "id-2")
     data = mime_of(STAGE_MIME, "id-1")
     assert shown.page.pcs.canDropMimeData(data, Qt.DropAction.MoveAction, -1, -1, shown.page.pcs.index(row, 0))
     shown.page.pcs.dropMimeData(data, Qt.DropAction.MoveAction, -1, -1, shown.page.pcs.index(row, 0))
@@ -166,3 +167,19 @@ def test_the_menu_of_a_stage_offers_free_pcs_the_largest_first(opening: Opening,
     split.actions()[1].trigger()
     assert shown.lanes() == ["0:2 3:2 1:8"]
     menu.close()
+
+
+def test_a_selected_stage_that_is_gone_is_selected_no_more_and_each_stage_is_drawn_once(
+    opening: Opening, qtbot: QtBot
+) -> None:
+    shown = opening()
+    lanes, picked = shown.page.lanes, list[object]()
+    lanes.picked.connect(picked.append)
+    lanes.select(Place(0, 1))
+    shown.page.table.choose("id-2")
+    shown.page.commands.split.trigger()
+    lanes.select(Place(0, 2))
+    shown.page.commands.undo.trigger()
+    assert lanes.selected is None
+    assert picked == [Place(0, 1), Place(0, 2), None]
+    assert sum(isinstance(item, StageItem) for item in lanes.scene().items()) == 2

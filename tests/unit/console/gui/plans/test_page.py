@@ -25,7 +25,7 @@ def choose(shown: Shown, *device_ids: str) -> None:
 
 
 def cell(shown: Shown, device_id: str, column: int) -> str:
-    return next(row for row in shown.page.pcs.rows if row.device_id == device_id).texts[column]
+    return next(row for row in shown.page.pcs.items if row.device_id == device_id).texts[column]
 
 
 def test_what_runs_is_shown_and_an_edit_is_checked_at_once(opening: Opening, qtbot: QtBot) -> None:
@@ -292,12 +292,12 @@ def test_rows_of_pcs_keep_their_selection_while_they_change(opening: Opening, qt
     shown.service.away.add("id-3")
     shown.tell()
     shown.page.finder.setText("pc-2")
-    assert shown.page.table.chosen == ["id-2"]
+    assert shown.page.table.chosen() == ["id-2"]
     assert shown.page.table.model().rowCount() == 1
     shown.page.finder.clear()
     del shown.service.fleet[3]
     tell_all(shown.desk, shown.service)
-    assert shown.page.table.chosen == ["id-2"]
+    assert shown.page.table.chosen() == ["id-2"]
     assert shown.page.table.model().rowCount() == 3
 
 

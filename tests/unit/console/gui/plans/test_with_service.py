@@ -71,7 +71,7 @@ def lanes(page: PlansPage) -> list[str]:
 
 def ready_to_plan(page: PlansPage, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: "is not deployed" in page.empty.text())
-    qtbot.waitUntil(lambda: [row.texts[1] for row in page.pcs.rows] == ["free", "free"])
+    qtbot.waitUntil(lambda: [row.texts[1] for row in page.pcs.items] == ["free", "free"])
 
 
 def test_a_plan_is_made_by_hand_deployed_changed_and_taken_back(
@@ -84,7 +84,7 @@ def test_a_plan_is_made_by_hand_deployed_changed_and_taken_back(
         qtbot.waitUntil(lambda: bool(lanes(page)))
         page.lanes.select(Place(0, 0))
         first = page.editor.plan.lanes[0][0].device_id  # type: ignore[union-attr]  # it was planned
-        other = next(row.device_id for row in page.pcs.rows if row.device_id != first)
+        other = next(row.device_id for row in page.pcs.items if row.device_id != first)
         page.table.choose(other)
         page.commands.split.trigger()
         qtbot.waitUntil(page.applying.apply.isEnabled)
