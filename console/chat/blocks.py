@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -92,6 +92,12 @@ def runs(blocks: Iterable[Block]) -> list[Block]:
         else:
             joined.append(block)
     return joined
+
+
+@lru_cache(maxsize=512)
+def runs_of(text: str) -> tuple[Block, ...]:
+    """Return a whole text as it is shown. Kept: messages come into sight again and again."""
+    return tuple(runs(cut(text)))
 
 
 def joins(before: Block, block: Block) -> bool:

@@ -41,7 +41,13 @@ def markdown_html(source: str, shades: Shades) -> str:
     return str(_renderer(shades).render(source))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
+def kept_html(source: str, shades: Shades) -> str:
+    """Return the same, and keep it: for text that does not change any more."""
+    return markdown_html(source, shades)
+
+
+@lru_cache(maxsize=512)
 def code_html(source: str, language: str, shades: Shades) -> str:
     """Return code as HTML without a frame, with colours if the language is known. Kept: messages come and go."""
     lexer = _lexer(language) if len(source) <= MOST_HIGHLIGHTED else None

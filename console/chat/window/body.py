@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QTextEdit, QWidget
 
-from console.chat.blocks import Block, Cutter, cut, join, joins, runs
-from console.chat.render import Shades
+from console.chat.blocks import Block, Cutter, join, joins, runs_of
+from console.chat.render import Shades, code_html, kept_html
 from console.chat.window.parts import CodePart, Part, RichText, TextPart
 
 
@@ -24,7 +24,7 @@ class Body(QWidget):
     def set_text(self, text: str) -> None:
         """Show a whole text."""
         self._cutter = None
-        self._show(runs(cut(text)))
+        self._show(list(runs_of(text)))
 
     def grow(self, text: str) -> None:
         """Show more of a text that comes; the first call begins it."""
@@ -93,6 +93,15 @@ class Body(QWidget):
         for part in self._parts[len(wanted) :]:
             _drop(part)
         del self._parts[len(wanted) :]
+
+
+def warm(text: str, shades: Shades) -> None:
+    """Prepare a text that may be shown soon: what takes long of it is kept."""
+    for block in runs_of(text):
+        if block.code:
+            code_html(block.source, block.language, shades)
+        else:
+            kept_html(block.source, shades)
 
 
 def _differs(shown: Block, block: Block) -> bool:

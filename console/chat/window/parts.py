@@ -25,7 +25,7 @@ from agent.look import palettes
 from agent.look.icons import drawn
 from agent.look.widgets import label
 from console.chat.blocks import Block
-from console.chat.render import Shades, code_html, markdown_html
+from console.chat.render import Shades, code_html, kept_html, markdown_html
 
 SAFE_SCHEMES = ("http", "https", "mailto")
 COPIED_MS = 1500
@@ -120,7 +120,8 @@ class TextPart(RichText):
             "h1, h2, h3, h4 { margin-top: 0.7em; margin-bottom: 0.3em; } h1 { font-size: x-large; }"
             "h2 { font-size: large; } h3, h4 { font-size: medium; } li { margin-bottom: 0.15em; }"
         )
-        self.setHtml(markdown_html(block.source, shades))
+        render = kept_html if block.closed else markdown_html
+        self.setHtml(render(block.source, shades))
 
 
 class Colourist:

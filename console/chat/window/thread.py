@@ -16,7 +16,9 @@ from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QWidget
 
 from console.chat.records import Message
 from console.chat.settings import Width
+from console.chat.window.body import warm
 from console.chat.window.message import MessageView, Shown
+from console.chat.window.parts import shades_of
 
 WIDTHS: dict[Width, int] = {"narrow": 68, "wide": 100, "full": 100_000}
 """How many letters a line has at most."""
@@ -24,6 +26,7 @@ BUDGET_S = 0.012
 """So long messages are made at a stretch; then what was pressed and drawn meanwhile has its turn."""
 LATER_MS = 8
 MOST_VIEWS = 40
+WARM_PAGES = 4
 
 
 @dataclass(slots=True)
@@ -37,6 +40,8 @@ class Item:
     width: int = 0
     """The width that the height is for."""
     top: int = 0
+    warm: bool = False
+    """Whether what takes long of its text is prepared."""
 
 
 class Thread(QScrollArea):
@@ -287,17 +292,17 @@ class Thread(QScrollArea):
 
     def _want_views(self) -> None:
         """Make what is in sight now; what is near it, between the turns of the wheel."""
-        if any(item.view is None for item in self._around(False)):
+        if any(item.view is None for item in self._around(0)):
             self._make_views()
-        elif not self._later.isActive() and any(item.view is None for item in self._around(True)):
+        elif not self._later.isActive():
             self._later.start(LATER_MS)
 
     def _make_views(self) -> None:
         """Make the messages that are in sight, or else one of those near it, and the others a little later."""
         begun_s = time.perf_counter()
         anchor = self._anchor()
-        missing = [item for item in self._around(False) if item.view is None]
-        ahead = missing or [item for item in self._around(True) if item.view is None][:1]
+        missing = [item for item in self._around(0) if item.view is None]
+        ahead = missing or [item for item in self._around(1) if item.view is None][:1]
         for number, item in enumerate(ahead):
             if number and time.perf_counter() - begun_s > BUDGET_S:
                 break
@@ -308,12 +313,24 @@ class Thread(QScrollArea):
             self._making = True
             self._lay_out(anchor)
             self._making = False
-        if any(item.view is None for item in self._around(True)):
+        if any(item.view is None for item in self._around(1)):
+            self._later.start(LATER_MS)
+        elif not ahead:
+            self._warm_next()
+
+    def _warm_next(self) -> None:
+        """Prepare one of the messages that come near next."""
+        cold = [item for item in self._around(WARM_PAGES) if item.view is None and not item.warm]
+        if cold:
+            cold[0].warm = True
+            warm(cold[0].shown.message.text, shades_of(self.palette()))
+        if len(cold) > 1:
             self._later.start(LATER_MS)
 
-    def _around(self, near: bool) -> list[Item]:
+    def _around(self, pages: int) -> list[Item]:
+        """List the messages in sight and so many pages before and behind."""
         value, height = self.verticalScrollBar().value(), self.viewport().height()
-        margin = height if near else 0
+        margin = pages * height
         return [item for item in self.items
                 if item.top < value + height + margin and item.top + item.height > value - margin]  # fmt: skip
 
@@ -332,7 +349,7 @@ class Thread(QScrollArea):
 
     def _release(self) -> None:
         """Let go of messages that are far away."""
-        kept = {id(item) for item in self._around(True)}
+        kept = {id(item) for item in self._around(1)}
         far = [item for item in self.items if item.view is not None and id(item) not in kept]
         for item in far[: max(0, len(far) + len(kept) - MOST_VIEWS)]:
             view = item.view

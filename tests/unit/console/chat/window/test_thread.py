@@ -44,7 +44,7 @@ def show(thread: Thread, qtbot: QtBot, branch: Sequence[Shown]) -> None:
 
 
 def settle(thread: Thread, qtbot: QtBot) -> None:
-    qtbot.waitUntil(lambda: not thread._later.isActive() and all(item.view for item in thread._around(False)))
+    qtbot.waitUntil(lambda: not thread._later.isActive() and all(item.view for item in thread._around(0)))
 
 
 def views(thread: Thread) -> int:
