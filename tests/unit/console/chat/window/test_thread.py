@@ -62,7 +62,7 @@ def test_only_messages_near_the_view_have_widgets(thread: Thread, qtbot: QtBot) 
     assert thread.items[-1].view is not None
     assert thread.items[0].view is None
     bar = thread.verticalScrollBar()
-    for value in range(bar.maximum(), 0, -400):
+    for value in range(bar.maximum(), 0, -6000):
         bar.setValue(min(value, bar.maximum()))
         settle(thread, qtbot)
         assert views(thread) <= MOST_VIEWS + 12
