@@ -89,7 +89,7 @@ class ApplyBar(QWidget):
     def _end(self, error: ClientError | None) -> None:
         self._job = None
         if error is not None:
-            self.progress = Progress("failed", text=f"{error} What was served before stays.")
+            self.progress = Progress("failed", text=str(error))
         self._show()
         failed = self.progress.state != "ready"
         announce(self.text, self.progress.text)

@@ -202,6 +202,8 @@ class PlansPage(Page):
             self.editor.names.update((stage.device_id, stage.device_name) for stage in pipeline.stages)
         self._turn()
         library, editor = self._library(), self.editor
+        if editor.problem:
+            editor.check()  # whatever was in the way may be gone: the service answers
         if library is None or editor.plan is None or self.applying.is_running:
             return
         live = self._running(library)

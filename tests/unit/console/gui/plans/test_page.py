@@ -243,13 +243,19 @@ def test_a_pc_that_goes_away_is_noticed_without_an_edit(opening: Opening, qtbot:
     assert cell(shown, "id-1", 1) == "pipeline 1, layers 4\N{EN DASH}11, away"
 
 
-def test_a_service_that_refuses_the_check_is_quoted(opening: Opening, qtbot: QtBot) -> None:
+def test_a_service_that_refuses_the_check_is_quoted_and_asked_again_when_it_is_heard_of(
+    opening: Opening, qtbot: QtBot
+) -> None:
     shown = opening()
     checked(shown, qtbot)
     shown.service.refuses = "toy takes at most 512 tokens."
     shown.page.refresh()
     qtbot.waitUntil(lambda: "at most 512" in shown.page.verdict.headline.text())
     assert not shown.page.applying.apply.isEnabled()
+    shown.service.refuses = ""
+    shown.tell()
+    checked(shown, qtbot)
+    assert "tokens/s" in shown.page.verdict.headline.text()
 
 
 def test_a_model_that_is_not_deployed_says_how_to_begin(opening: Opening, qtbot: QtBot) -> None:
