@@ -81,7 +81,7 @@ class Attempt:
             return
         if build.request.evaluate:
             await self._evaluate()
-        await self._put(state="built", phase="done", ended_s=self._now_s(), process_id=0)
+        await self._put(state="built", phase="done", message="", ended_s=self._now_s(), process_id=0)
         if build.request.publish and self._wish != "interrupt":
             try:
                 await self._publish(self._build)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import importlib.util
 import os
 import signal
@@ -51,6 +50,9 @@ class Child:
         self._process = process
         self.last_words = ""
         self.process_id = process.pid
+        # Signals go by psutil: asyncio's own way looks whether the child has ended, which takes its exit code away from
+        # whoever waits for it. It has none when it ended at once.
+        self._handle = _handle_of(process.pid)
 
     async def lines(self, on_error_line: Callable[[str], None]) -> AsyncIterator[bytes]:
         """Yield the lines of standard output; those of standard error go to `on_error_line`."""
@@ -70,8 +72,9 @@ class Child:
 
     def memory_bytes(self) -> int:
         """Return the memory it has now, 0 when it has ended."""
-        with contextlib.suppress(psutil.Error):
-            return int(psutil.Process(self._process.pid).memory_info().rss)
+        if self._handle is not None:
+            with contextlib.suppress(psutil.Error):
+                return int(self._handle.memory_info().rss)
         return 0
 
     async def stop(self, gentle_s: float = GENTLE_S) -> None:
@@ -89,12 +92,14 @@ class Child:
 
     def kill(self) -> None:
         """End it at once; what it has finished is in its journal."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        if self._handle is not None:
+            with contextlib.suppress(psutil.Error):
+                self._handle.kill()
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        if self._handle is not None:
+            with contextlib.suppress(psutil.Error):
+                self._handle.send_signal(number)
 
     async def _read_errors(self, stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
         async for line in _lines(stream):
@@ -105,14 +110,17 @@ class Child:
 
 
 class Exporter:
-    """Starts children. `command` is what runs `fallow-export`."""
+    """Starts children. `command` is what runs `fallow-export`; `gentle`: everything else on the PC goes first."""
 
-    def __init__(self, command: Sequence[str] = COMMAND, needed: Sequence[str] = _NEEDED) -> None:
+    def __init__(
+        self, command: Sequence[str] = COMMAND, needed: Sequence[str] = _NEEDED, *, gentle: bool = True
+    ) -> None:
         self._command = tuple(command)
+        self._gentle = gentle
         self._needed = needed
         self._families: Families | None = None
 
-    @functools.cached_property
+    @property
     def missing(self) -> str:
         """Say what to install; empty when everything is there."""
         lacking = any(importlib.util.find_spec(name) is None for name in self._needed)
@@ -152,7 +160,8 @@ class Exporter:
             start_new_session=not _WINDOWS,  # Ctrl-C in the service's terminal is for the service
             creationflags=_NEW_GROUP,
         )
-        _lower(process.pid)
+        if self._gentle:
+            _lower(process.pid)
         return Child(process)
 
 
@@ -184,6 +193,12 @@ def started_of(process_id: int) -> float:
     with contextlib.suppress(psutil.Error):
         return psutil.Process(process_id).create_time()
     return 0.0
+
+
+def _handle_of(process_id: int) -> psutil.Process | None:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(process_id)
+    return None
 
 
 def _lower(process_id: int) -> None:

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
+from shiboken6 import isValid
 
 from console.call import Call
 from console.errors import ClientError
@@ -61,11 +62,15 @@ class Feed(QObject):
             self._bridge.ask(self.call, self._take, self._fail)
 
     def _take(self, answer: Any) -> None:
+        if not isValid(self):  # what it belonged to was closed while it asked
+            return
         self.latest, self.error, self._heard_s = answer, None, time.monotonic()
         self._again()
         self.came.emit(answer)
 
     def _fail(self, error: ClientError) -> None:
+        if not isValid(self):
+            return
         self.error = error
         self._again()
         self.failed.emit(error)

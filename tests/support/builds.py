@@ -24,7 +24,9 @@ class Stage:
         self.folder = folder
         script = str(Path(played_exporter.__file__))
         # -S -E: no site-packages, which take longest to start.
-        self.exporter = Exporter((sys.executable, "-S", "-E", script, str(folder)), needed=())
+        command = (sys.executable, "-S", "-E", script, str(folder))
+        # At the lowest priority it would hardly get a turn beside other tests.
+        self.exporter = Exporter(command, needed=(), gentle=False)
         whole = EndToEnd(positions=192, top1_agreement=0.831, mean_kl=0.104, fp32_error=1e-6)
         _, digest = make_library(folder / "library", layers=LAYERS, model_id="toy", end_to_end=whole)
         self._write("digest", digest)

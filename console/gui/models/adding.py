@@ -10,7 +10,7 @@ from console import calls
 from console.api.admin import types as wire
 from console.errors import ClientError
 from console.gui.models.browsing import FolderView
-from console.gui.models.parts import Dialog, across, button, say
+from console.gui.models.parts import Dialog, across, alive, button, say
 from console.gui.page import Desk
 
 
@@ -44,7 +44,7 @@ class AddDialog(Dialog):
     def _add(self) -> None:
         self.add.setEnabled(False)
         say(self.problem, "Adding it…")
-        self._desk.bridge.ask(calls.add_library_at(self._path), self._added, self._refused)
+        self._desk.bridge.ask(calls.add_library_at(self._path), alive(self, self._added), alive(self, self._refused))
 
     def _added(self, library: wire.Library) -> None:
         self.said.emit(f"{library.model_id} can be deployed: {library.layer_count} layers.", False)

@@ -11,7 +11,7 @@ from console import calls
 from console.api.admin.build_types import Entry, EntryKind, Folder
 from console.errors import ClientError
 from console.gui.bridge import Bridge
-from console.gui.models.parts import across, button, say
+from console.gui.models.parts import across, alive, button, say
 from console.gui.models.texts import size_text
 
 KINDS: dict[EntryKind, str] = {
@@ -59,7 +59,7 @@ class FolderView(QWidget):
         if self._asking is not None:
             self._asking.cancel()
         say(self.said, "Asking the service…")
-        self._asking = self._bridge.ask(calls.folder(path), self._show, self._fail)
+        self._asking = self._bridge.ask(calls.folder(path), alive(self, self._show), alive(self, self._fail))
 
     def _show(self, folder: Folder) -> None:
         self.folder = folder

@@ -9,7 +9,7 @@ from agent.look.widgets import Table, heading, label
 from console import calls
 from console.api.admin import types as wire
 from console.gui.models.follow import Deliveries
-from console.gui.models.parts import Bars, Dialog, across, button, say
+from console.gui.models.parts import Bars, Dialog, across, alive, button, say
 from console.gui.models.rings import Delivery, headline
 from console.gui.page import Desk
 
@@ -38,7 +38,7 @@ class DeliverDialog(Dialog):
             self.rows.addWidget(widget)
         self.rows.addWidget(self.hint)
         self.rows.addLayout(across(self.start, self.stop, button("Close", self.close), ends=True))
-        deliveries.changed.connect(lambda _: self._show())
+        deliveries.changed.connect(self._show)
         self._show()
 
     def follow_running(self) -> None:
@@ -53,11 +53,11 @@ class DeliverDialog(Dialog):
     def _stop(self) -> None:
         self._desk.bridge.ask(
             calls.stop_delivery(self._model),
-            lambda _: self.said.emit(f"{self._model} is not delivered to any more PCs.", False),
-            lambda error: self.said.emit(str(error), True),
+            alive(self, lambda _: self.said.emit(f"{self._model} is not delivered to any more PCs.", False)),
+            alive(self, lambda error: self.said.emit(str(error), True)),
         )
 
-    def _show(self) -> None:
+    def _show(self, _model: str = "") -> None:
         known = self._deliveries.find(self._model)
         running = known is not None and known.goes_on
         may = self._desk.may("operate")

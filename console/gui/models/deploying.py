@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import get_args
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import (
-    QComboBox,
-    QFormLayout,
-    QSpinBox,
     QSplitter,
     QStackedWidget,
     QStyle,
@@ -19,118 +15,19 @@ from PySide6.QtWidgets import (
 
 from agent.look.loop import Job
 from agent.look.widgets import Table, heading, label, scrolled
-from agent.stage.types import EngineChoice
 from console import calls
 from console.api.admin import types as wire
 from console.api.admin.plan_types import PlanRequest, Plans
 from console.errors import ClientError
+from console.gui.models.deployform import DeployForm
 from console.gui.models.follow import Rollouts
-from console.gui.models.parts import Bars, Dialog, across, button, field, say
+from console.gui.models.parts import Bars, Dialog, across, alive, button, say
 from console.gui.models.rollout import Rollout, headline
 from console.gui.models.texts import size_text
 from console.gui.page import Desk
 
 SETTLE_MS = 400
 TICK_MS = 1000
-ENGINES: dict[str, str] = {"auto": "Chosen by each PC (recommended)"}
-
-
-class DeployForm(QWidget):
-    """What is asked for. `changed` comes with every change."""
-
-    changed = Signal()
-
-    def __init__(self, libraries: list[wire.Library]) -> None:
-        super().__init__()
-        self.model = QComboBox()
-        usable = [library for library in libraries if not library.problem]
-        for library in usable:
-            if self.model.findData(library.model_id) < 0 and library.role == "target":
-                self.model.addItem(library.model_id, library.model_id)
-        self.context = _number(16, 1 << 20, 2048, " tokens")
-        self.context.setSingleStep(512)
-        self.streams = _number(1, 256, 8)
-        self.stages = _number(0, 256, 0)
-        self.stages.setSpecialValueText("Chosen by the planner")
-        self.replicas = _number(1, 64, 1)
-        self.standbys = _number(0, 64, 0)
-        self.standby = _choice({"warm": "with the layers on their disk", "hot": "with a stage loaded"})
-        self.numerics = _choice({"fast": "Fast", "exact": "Exact: the same text on any PCs, slower"})
-        self.engine = _choice({name: ENGINES.get(name, name) for name in get_args(EngineChoice)})
-        self.draft = _choice({"lookup": "From the text so far (recommended)", "none": "Off"})
-        for library in usable:
-            if library.role == "draft":
-                self.draft.addItem(f"By the draft model {library.model_id}", library.model_id)
-        form = QFormLayout(self)
-        form.setContentsMargins(0, 0, 0, 0)
-        for text, widget in (
-            ("Model", self.model),
-            ("Longest conversation", self.context),
-            ("Answers at once", self.streams),
-            ("PCs that share it", self.stages),
-            ("Pipelines side by side", self.replicas),
-            ("PCs in reserve", self.standbys),
-            ("They stand by", self.standby),
-            ("Numerics", self.numerics),
-            ("Engine", self.engine),
-            ("Guessing ahead", self.draft),
-        ):
-            field(form, text, widget)
-            if isinstance(widget, QComboBox):
-                widget.currentIndexChanged.connect(lambda _: self.changed.emit())
-            else:
-                widget.valueChanged.connect(lambda _: self.changed.emit())
-
-    def choose(self, model: str, request: wire.DeployRequest | None) -> None:
-        """Begin with a model, and with what was asked for it before."""
-        self.model.setCurrentIndex(max(0, self.model.findData(model)))
-        if request is None:
-            return
-        for number, value in (
-            (self.context, request.context),
-            (self.streams, request.streams),
-            (self.stages, request.stages or 0),
-            (self.replicas, request.replicas),
-            (self.standbys, request.standbys),
-        ):
-            number.setValue(value)
-        for box, chosen in (
-            (self.standby, request.standby),
-            (self.numerics, request.numerics),
-            (self.engine, request.engine),
-            (self.draft, request.draft),
-        ):
-            box.setCurrentIndex(max(0, box.findData(chosen)))
-
-    def request(self) -> wire.DeployRequest:
-        """Return what is asked for."""
-        return wire.DeployRequest(
-            model=self.model.currentData(),
-            stages=self.stages.value() or None,
-            numerics=self.numerics.currentData(),
-            engine=self.engine.currentData(),
-            context=self.context.value(),
-            streams=self.streams.value(),
-            draft=self.draft.currentData(),
-            standbys=self.standbys.value(),
-            standby=self.standby.currentData(),
-            replicas=self.replicas.value(),
-        )
-
-
-def _number(least: int, most: int, value: int, suffix: str = "") -> QSpinBox:
-    made = QSpinBox()
-    made.setRange(least, most)
-    made.setValue(value)
-    made.setSuffix(suffix)
-    return made
-
-
-def _choice(items: dict[str, str]) -> QComboBox:
-    made = QComboBox()
-    for value, text in items.items():
-        made.addItem(text, value)
-    return made
 
 
 class PlanPreview(QWidget):
@@ -250,7 +147,7 @@ class DeployDialog(Dialog):
         self._ticking = QTimer(self)
         self._ticking.setInterval(TICK_MS)
         self._ticking.timeout.connect(self._follow)
-        rollouts.changed.connect(lambda _: self._follow())
+        rollouts.changed.connect(self._follow)
         self._turn(0)
 
     def begin_with(self, model: str, request: wire.DeployRequest | None = None) -> None:
@@ -285,7 +182,8 @@ class DeployDialog(Dialog):
         say(self.preview.said, "Asking the planner…")
         request = self.form.request()
         asked = PlanRequest(request, request.replicas, request.standbys, request.standby)
-        self._asking = self._desk.bridge.ask(calls.plan(asked), self._take_plan, self._refuse_plan)
+        take, refuse = alive(self, self._take_plan), alive(self, self._refuse_plan)
+        self._asking = self._desk.bridge.ask(calls.plan(asked), take, refuse)
 
     def _take_plan(self, found: Plans) -> None:
         self.preview.show_plans(found)
@@ -300,7 +198,7 @@ class DeployDialog(Dialog):
         self._turn(1)
         self._follow()
 
-    def _follow(self) -> None:
+    def _follow(self, _model: str = "") -> None:
         rollout = self._rollouts.find(self.form.model.currentData() or "")
         if rollout is not None and self.stack.currentIndex() == 1:
             self.view.show_rollout(rollout)

@@ -13,6 +13,7 @@ from console.errors import ClientError
 from console.fleet.delivery import DeliveryEvent
 from console.gui.bridge import Bridge
 from console.gui.models import rings, rollout
+from console.gui.models.parts import alive
 
 
 class Rollouts(QObject):
@@ -37,7 +38,9 @@ class Rollouts(QObject):
         model = request.model
         self._known[model] = rollout.Rollout(request, heard_s=time.monotonic())
         self._bridge.follow(
-            calls.deploy(request), lambda event: self._take(model, event), lambda error: self._end(model, error)
+            calls.deploy(request),
+            alive(self, lambda event: self._take(model, event)),
+            alive(self, lambda error: self._end(model, error)),
         )
         self.changed.emit(model)
 
@@ -72,7 +75,9 @@ class Deliveries(QObject):
         model = request.model
         self._known[model] = rings.Delivery(model)
         self._bridge.follow(
-            calls.deliver(request), lambda event: self._take(model, event), lambda error: self._end(model, error)
+            calls.deliver(request),
+            alive(self, lambda event: self._take(model, event)),
+            alive(self, lambda error: self._end(model, error)),
         )
         self.changed.emit(model)
 

@@ -16,7 +16,7 @@ from console.errors import ClientError
 from console.gui.asking import Question, many
 from console.gui.feed import Feed
 from console.gui.models import texts
-from console.gui.models.parts import Bars, Facts, across, button, say
+from console.gui.models.parts import Bars, Facts, across, alive, button, say
 from console.gui.page import Desk
 
 EVERY_S = 1.0
@@ -126,7 +126,7 @@ class BuildView(QWidget):
 
     def _order(self, make: Callable[[str], Call[Build]]) -> None:
         if self.build is not None:
-            self._desk.bridge.ask(make(self.build.build_id), self._done, self._refused)
+            self._desk.bridge.ask(make(self.build.build_id), alive(self, self._done), alive(self, self._refused))
 
     def _done(self, build: Build) -> None:
         self.said.emit(f"{build.model_id}: {texts.build_state_text(build)}. {build.message}".strip(), False)
@@ -152,4 +152,4 @@ class BuildView(QWidget):
     def _cancel(self, *, discard: bool) -> None:
         if self.build is not None:
             call = calls.cancel_build(self.build.build_id, discard=discard)
-            self._desk.bridge.ask(call, self._done, self._refused)
+            self._desk.bridge.ask(call, alive(self, self._done), alive(self, self._refused))

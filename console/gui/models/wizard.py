@@ -22,7 +22,7 @@ from console.api.admin import types as wire
 from console.api.admin.build_types import Build, BuildEstimate, BuildRequest
 from console.errors import ClientError
 from console.gui.models.browsing import FolderView
-from console.gui.models.parts import Bars, Dialog, Facts, across, button, field, say
+from console.gui.models.parts import Bars, Dialog, Facts, across, alive, button, field, say
 from console.gui.models.running import BuildView
 from console.gui.models.texts import STORED, size_text
 from console.gui.page import Desk
@@ -208,7 +208,8 @@ class BuildWizard(Dialog):
             self._ask_estimate()
         else:
             self.next.setEnabled(False)
-            self._desk.bridge.ask(calls.begin_build(self._request()), self._take_build, self._refuse)
+            begin = calls.begin_build(self._request())
+            self._desk.bridge.ask(begin, alive(self, self._take_build), alive(self, self._refuse))
 
     def _request(self) -> BuildRequest:
         return self.options.request(self._source)
@@ -223,7 +224,8 @@ class BuildWizard(Dialog):
         if self._asking is not None:
             self._asking.cancel()
         self.estimate.wait()
-        self._asking = self._desk.bridge.ask(calls.estimate_build(self._request()), self._take_estimate, self._refuse)
+        take, refuse = alive(self, self._take_estimate), alive(self, self._refuse)
+        self._asking = self._desk.bridge.ask(calls.estimate_build(self._request()), take, refuse)
 
     def _take_estimate(self, found: BuildEstimate) -> None:
         self.estimate.show_estimate(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -296,6 +298,15 @@ async def test_an_exporter_that_cannot_be_started_fails_the_build(
     await jobs.begin(asked(root), ADA)
     await until(lambda: only(jobs).state == "failed")
     assert "cannot be started (No such file" in only(jobs).message
+
+
+@pytest.mark.skipif(not hasattr(os, "getpriority"), reason="Windows has classes of priority")
+async def test_everything_else_on_the_pc_goes_first() -> None:
+    exporter = Exporter([sys.executable, "-c", "import time; time.sleep(60)"], needed=())
+    child = await exporter.evaluate(BuildRequest(source="/s", out="/o"))
+    assert os.getpriority(os.PRIO_PROCESS, child.process_id) == 19
+    child.kill()
+    assert await child.wait() == -9
 
 
 async def test_a_library_may_be_published_later(jobs: BuildJobs, stage: Stage, root: Path, shelf: LibraryShelf) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from PySide6.QtCore import QItemSelectionModel
+from PySide6.QtCore import QCoreApplication, QEvent, QItemSelectionModel
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QLineEdit, QSpinBox
@@ -246,6 +246,23 @@ def test_a_rollout_goes_on_without_its_dialog_and_can_be_looked_at_again(page: M
     click(again.again)
     assert again.go.isVisible()
     again.close()
+
+
+def test_answers_that_come_after_a_window_was_closed_are_heard_by_nobody(page: ModelsPage, asked: Asked) -> None:
+    tell(page, page.desk.libraries.latest, make_pipeline())
+    windows = [page.open_wizard(), page.open_deploy("qwen3-4b"), page.open_delivery("small"), page.open_build("b1")]
+    heard = [callbacks for _, _, callbacks in asked.calls]
+    page.rollouts.begin(wire.DeployRequest("qwen3-4b"))
+    for window in windows:
+        window.close()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    for callbacks in heard:
+        for callback in callbacks:
+            callback(ServiceUnreachable("It is away."))
+    asked.last("POST /admin/v1/deployments")[0](wire.Note("It goes on."))
+    rollout = page.rollouts.find("qwen3-4b")
+    assert rollout is not None
+    assert rollout.notes == ("It goes on.",)
 
 
 def test_a_half_delivered_library_says_who_lacks_it_and_what_to_do(page: ModelsPage, asked: Asked) -> None:

@@ -1,0 +1,112 @@
+"""The fields of a deployment."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QFormLayout, QSpinBox, QWidget
+
+from agent.stage.types import EngineChoice
+from console.api.admin import types as wire
+from console.gui.models.parts import field
+
+ENGINES: dict[str, str] = {"auto": "Chosen by each PC (recommended)"}
+
+
+class DeployForm(QWidget):
+    """What is asked for. `changed` comes with every change."""
+
+    changed = Signal()
+
+    def __init__(self, libraries: list[wire.Library]) -> None:
+        super().__init__()
+        self.model = QComboBox()
+        usable = [library for library in libraries if not library.problem]
+        for library in usable:
+            if self.model.findData(library.model_id) < 0 and library.role == "target":
+                self.model.addItem(library.model_id, library.model_id)
+        self.context = _number(16, 1 << 20, 2048, " tokens")
+        self.context.setSingleStep(512)
+        self.streams = _number(1, 256, 8)
+        self.stages = _number(0, 256, 0)
+        self.stages.setSpecialValueText("Chosen by the planner")
+        self.replicas = _number(1, 64, 1)
+        self.standbys = _number(0, 64, 0)
+        self.standby = _choice({"warm": "with the layers on their disk", "hot": "with a stage loaded"})
+        self.numerics = _choice({"fast": "Fast", "exact": "Exact: the same text on any PCs, slower"})
+        self.engine = _choice({name: ENGINES.get(name, name) for name in get_args(EngineChoice)})
+        self.draft = _choice({"lookup": "From the text so far (recommended)", "none": "Off"})
+        for library in usable:
+            if library.role == "draft":
+                self.draft.addItem(f"By the draft model {library.model_id}", library.model_id)
+        form = QFormLayout(self)
+        form.setContentsMargins(0, 0, 0, 0)
+        for text, widget in (
+            ("Model", self.model),
+            ("Longest conversation", self.context),
+            ("Answers at once", self.streams),
+            ("PCs that share it", self.stages),
+            ("Pipelines side by side", self.replicas),
+            ("PCs in reserve", self.standbys),
+            ("They stand by", self.standby),
+            ("Numerics", self.numerics),
+            ("Engine", self.engine),
+            ("Guessing ahead", self.draft),
+        ):
+            field(form, text, widget)
+            if isinstance(widget, QComboBox):
+                widget.currentIndexChanged.connect(lambda _: self.changed.emit())
+            else:
+                widget.valueChanged.connect(lambda _: self.changed.emit())
+
+    def choose(self, model: str, request: wire.DeployRequest | None) -> None:
+        """Begin with a model, and with what was asked for it before."""
+        self.model.setCurrentIndex(max(0, self.model.findData(model)))
+        if request is None:
+            return
+        for number, value in (
+            (self.context, request.context),
+            (self.streams, request.streams),
+            (self.stages, request.stages or 0),
+            (self.replicas, request.replicas),
+            (self.standbys, request.standbys),
+        ):
+            number.setValue(value)
+        for box, chosen in (
+            (self.standby, request.standby),
+            (self.numerics, request.numerics),
+            (self.engine, request.engine),
+            (self.draft, request.draft),
+        ):
+            box.setCurrentIndex(max(0, box.findData(chosen)))
+
+    def request(self) -> wire.DeployRequest:
+        """Return what is asked for."""
+        return wire.DeployRequest(
+            model=self.model.currentData(),
+            stages=self.stages.value() or None,
+            numerics=self.numerics.currentData(),
+            engine=self.engine.currentData(),
+            context=self.context.value(),
+            streams=self.streams.value(),
+            draft=self.draft.currentData(),
+            standbys=self.standbys.value(),
+            standby=self.standby.currentData(),
+            replicas=self.replicas.value(),
+        )
+
+
+def _number(least: int, most: int, value: int, suffix: str = "") -> QSpinBox:
+    made = QSpinBox()
+    made.setRange(least, most)
+    made.setValue(value)
+    made.setSuffix(suffix)
+    return made
+
+
+def _choice(items: dict[str, str]) -> QComboBox:
+    made = QComboBox()
+    for value, text in items.items():
+        made.addItem(text, value)
+    return made
