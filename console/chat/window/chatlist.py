@@ -11,7 +11,8 @@ from console.chat.records import Folder, Hit, new_id
 from console.chat.window.actions import Actions
 from console.chat.window.answers import Answers
 from console.chat.window.desk import Desk
-from console.chat.window.sidebar import Sidebar, found_rows, rows_of
+from console.chat.window.rows import found_rows, rows_of
+from console.chat.window.sidebar import Sidebar
 
 
 class ChatList(QObject):

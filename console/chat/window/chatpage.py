@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
     QMenu,
-    QPushButton,
     QStackedLayout,
     QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
-from agent.look.widgets import announce, label, title
+from agent.look.widgets import announce, label
 from console.chat.records import Attachment, Message
 from console.chat.sentences import Sentences
 from console.chat.tokens import used
@@ -28,10 +27,10 @@ from console.chat.window.composer import Composer
 from console.chat.window.desk import Desk
 from console.chat.window.findbar import FindBar
 from console.chat.window.message import Shown
+from console.chat.window.states import Banner, EmptyPage
 from console.chat.window.thread import Thread
 
 METER_MS = 300
-HINT = "The answer is computed by resting PCs of your organisation. It may be wrong: check what matters."
 MENU = ("rename", "pin", "find", "copy_all", "export", "import", "", "delete_chat", "undo", "", "options", "shortcuts",
         "quit")  # fmt: skip
 
@@ -330,38 +329,3 @@ class ChatPage(QWidget):
         if self._found:
             self.thread_.to_message(self._found[self._at])
             self.thread_.mark(self.find_bar.field.text().strip())
-
-
-class Banner(QWidget):
-    """Says that the server is away, while it is; chats can be read meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = label()
-        self.retry = QPushButton("Try again")
-        row = QHBoxLayout(self)
-        row.addWidget(self.text, 1)
-        row.addWidget(self.retry)
-        self.hide()
-
-
-class EmptyPage(QWidget):
-    """What is there before the first message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.title = title("What would you like to know?")
-        self.more = label(HINT, quiet=True)
-        rows = QVBoxLayout(self)
-        rows.addStretch(1)
-        for line in (self.title, self.more):
-            line.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-            rows.addWidget(line)
-        rows.addStretch(2)
-
-    def show_state(self, *, reading: bool, broken: str) -> None:
-        """Show that there is nothing, or nothing yet, or why the chats cannot be read."""
-        begin = "Opening the chat…" if reading else "What would you like to know?"
-        self.title.setText("Your chats cannot be read" if broken else begin)
-        self.more.setText(f"{broken} What you ask meanwhile is not kept." if broken else HINT)
-        self.more.setVisible(bool(broken) or not reading)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
@@ -10,20 +9,19 @@ from PySide6.QtGui import QFocusEvent, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QPlainTextEdit,
     QProgressBar,
-    QPushButton,
     QToolButton,
-    QVBoxLayout,
     QWidget,
 )
 
 from agent.look import palettes
 from agent.look.widgets import label
-from console.chat.records import Facts, Message
+from console.chat.records import Message
 from console.chat.tokens import estimate, short_count
 from console.chat.tree import Fork
 from console.chat.window.body import Body
+from console.chat.window.card import ErrorCard
+from console.chat.window.editor import Editor
 from console.chat.window.parts import quiet_line, shades_of, small_icon
 
 MOST_READ = 4000
@@ -35,15 +33,6 @@ BUTTONS = (
     ("fork", "fork", "New chat from here"),
     ("delete", "delete", "Delete message and what follows"),
 )
-CARD_TITLES = {
-    "unreachable": "The server does not answer",
-    "key": "Your key is not taken",
-    "busy": "The server is busy",
-    "model": "The model is not there",
-    "refused": "This cannot be answered",
-    "incomplete": "The answer broke off",
-    "broken": "Something went wrong",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,98 +262,6 @@ class MessageView(QFrame):
         message = self.shown.message
         said = message.text[:MOST_READ] or self.shown.note or message.facts.problem
         self.setAccessibleName(f"{self.who.text()}: {said}")
-
-
-class Editor(QFrame):
-    """Edits a message in its place. Escape gives up, Ctrl+Enter takes over."""
-
-    done = Signal(str)
-    """The new text, or empty."""
-
-    def __init__(self, text: str, *, asks: bool) -> None:
-        super().__init__()
-        self.text = QPlainTextEdit(text)
-        self.text.setAccessibleName("The message's text")
-        self.text.setTabChangesFocus(True)
-        self.save = QPushButton("Save and ask" if asks else "Save as new version")
-        cancel = QPushButton("Cancel")
-        self.save.clicked.connect(lambda: self.done.emit(self.text.toPlainText().strip()))
-        cancel.clicked.connect(lambda: self.done.emit(""))
-        self.text.installEventFilter(self)
-        row = QHBoxLayout()
-        row.addStretch(1)
-        row.addWidget(cancel)
-        row.addWidget(self.save)
-        rows = QVBoxLayout(self)
-        rows.setContentsMargins(0, 0, 0, 0)
-        rows.addWidget(self.text)
-        rows.addLayout(row)
-
-    def fit(self) -> int:
-        """Return how high it is: as many lines as the text has, within reason."""
-        line = self.text.fontMetrics().lineSpacing()
-        lines = min(20, max(4, self.text.document().blockCount() + 2))
-        return lines * line + self.save.sizeHint().height() + line
-
-    def eventFilter(self, watched: object, event: QEvent) -> bool:  # noqa: N802 - Qt's name
-        """Take the two keys."""
-        if event.type() == QEvent.Type.ShortcutOverride and event.key() == Qt.Key.Key_Escape:  # type: ignore[attr-defined]
-            event.accept()
-            return True
-        if event.type() == QEvent.Type.KeyPress:
-            key, control = event.key(), event.modifiers() & Qt.KeyboardModifier.ControlModifier  # type: ignore[attr-defined]
-            if key == Qt.Key.Key_Escape:
-                self.done.emit("")
-                return True
-            if control and key in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-                self.save.click()
-                return True
-        return super().eventFilter(watched, event)  # type: ignore[arg-type]
-
-
-class ErrorCard(QFrame):
-    """Says why there is no whole answer and what can be done; counts down where the server named a time."""
-
-    wants = Signal(str)
-
-    def __init__(self, facts: Facts, retry_at_s: float) -> None:
-        super().__init__()
-        self.setFrameShape(QFrame.Shape.StyledPanel)
-        self._retry_at_s = retry_at_s
-        title = label(CARD_TITLES.get(facts.problem_kind, "Something went wrong"), bold=True)
-        title.setForegroundRole(QPalette.ColorRole.BrightText)
-        text = label(facts.problem)
-        self.retry = QPushButton("Try again")
-        self.retry.clicked.connect(lambda: self.wants.emit("regenerate"))
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.retry)
-        if facts.problem_kind == "key":
-            sign_in = QPushButton("Sign in")
-            sign_in.clicked.connect(lambda: self.wants.emit("sign_in"))
-            buttons.addWidget(sign_in)
-        if facts.problem_kind == "model":
-            pick = QPushButton("Choose another model")
-            pick.clicked.connect(lambda: self.wants.emit("pick_model"))
-            buttons.addWidget(pick)
-        buttons.addStretch(1)
-        rows = QVBoxLayout(self)
-        rows.addWidget(title)
-        rows.addWidget(text)
-        rows.addLayout(buttons)
-        self.setAccessibleName(f"{title.text()}. {facts.problem}")
-        self._timer = QTimer(self)
-        self._timer.setInterval(500)
-        self._timer.timeout.connect(self._count)
-        self._count()
-
-    def _count(self) -> None:
-        left_s = self._retry_at_s - time.monotonic()
-        self.retry.setEnabled(left_s <= 0)
-        self.retry.setText("Try again" if left_s <= 0 else f"Try again in {left_s:.0f} s")
-        if left_s <= 0:
-            self._timer.stop()
-        elif not self._timer.isActive():
-            self._timer.start()
 
 
 def facts_line(message: Message) -> str:

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QMainWindow,
     QMessageBox,
-    QPushButton,
     QSplitter,
     QStackedWidget,
     QToolButton,
@@ -23,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from agent.look import palettes
 from agent.look.icons import app_icon
-from agent.look.widgets import announce, fit, label
+from agent.look.widgets import fit
 from console.access import Access
 from console.chat.client import Model
 from console.chat.errors import ChatError, ImportRefused
@@ -35,6 +34,7 @@ from console.chat.window.chatlist import ChatList
 from console.chat.window.chatpage import ChatPage
 from console.chat.window.desk import Desk
 from console.chat.window.options import OptionsDialog, ShortcutsDialog
+from console.chat.window.said import SaidLine
 from console.chat.window.setup import SetupDialog
 from console.chat.window.sidebar import Sidebar
 from console.chat.window.signin import SignInPage
@@ -44,7 +44,6 @@ GEOMETRY, SPLIT = "window/geometry", "window/split"
 MODELS_MS = 60_000
 AWAY_MS = 5_000
 """How often it is asked which models there are, while the server answers and while it does not."""
-UNDO_MS = 20_000
 MOST_IMPORTED_BYTES = 64 << 20
 FORMATS: dict[str, Format] = {
     "Markdown (*.md)": "md",
@@ -381,32 +380,3 @@ class ChatWindow(QMainWindow):
 
         self.desk.settings_changed.connect(apply)
         apply()
-
-
-class SaidLine(QWidget):
-    """What was last done, with a button that takes it back; it goes by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = label()
-        self.undo = QPushButton("Undo")
-        self._timer = QTimer(self)
-        self._timer.setSingleShot(True)
-        self._timer.timeout.connect(self.hide)
-        row = QHBoxLayout(self)
-        row.addWidget(self.text, 1)
-        row.addWidget(self.undo)
-        self.hide()
-
-    def say(self, text: str, *, undoable: bool = False, bad: bool = False) -> None:
-        """Show and speak it; what is bad stays."""
-        palette = self.palette()
-        self.text.setForegroundRole(palette.ColorRole.BrightText if bad else palette.ColorRole.WindowText)
-        self.text.setText(text)
-        self.undo.setVisible(undoable)
-        self.show()
-        announce(self.text, text)
-        if bad:
-            self._timer.stop()
-        else:
-            self._timer.start(UNDO_MS)

@@ -19,8 +19,8 @@ from console.chat.settings import ChatSettings
 from console.chat.window.actions import SPECS, clashes
 from console.chat.window.options import OptionsDialog, ShortcutsDialog
 from console.chat.window.parts import RichText
+from console.chat.window.rows import Row, Rows, rows_of, spoken
 from console.chat.window.setup import SetupDialog
-from console.chat.window.sidebar import Row, Rows, rows_of, spoken
 from console.chat.window.single import SingleWindow
 from console.chat.window.window import ChatWindow
 from tests.support.chat_windows import chat_window

@@ -98,6 +98,7 @@ def test_stop_from_the_list_ends_the_answer_of_a_chat_that_is_not_open(talk: Tal
     talk.model.script = [pipeline.Text("a", [1]), asyncio.Event(), finished()]
     send(talk.window, "Hi")
     chat_id = talk.window.desk.open_id or ""
+    talk.qtbot.waitUntil(lambda: bool(talk.window.answers.running[chat_id].text))
     talk.window.actions_["new"].trigger()
     assert talk.window.desk.open_id is None
     talk.window.sidebar.view.stopped.emit(chat_id)
