@@ -137,3 +137,5 @@ class LoopThread(QObject):
         if tasks:
             await asyncio.wait(tasks)
         await self.close()
+        # What was handed to threads ends before this one: nothing is left behind that still writes a file.
+        await self._loop.shutdown_default_executor()

@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from PySide6.QtCore import (
-    QAbstractItemModel,
     QAbstractTableModel,
     QModelIndex,
     QObject,
     QPersistentModelIndex,
-    QSortFilterProxyModel,
     Qt,
 )
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 Index = QModelIndex | QPersistentModelIndex
-KEY_ROLE = Qt.ItemDataRole.UserRole
-SORT_ROLE = Qt.ItemDataRole.UserRole + 1
+KEY_ROLE = int(Qt.ItemDataRole.UserRole)
+# Numbers: comparing one with an enumeration takes as long as the rest of `data`, which is called thousands of times.
+_DISPLAY, _TOOL_TIP = int(Qt.ItemDataRole.DisplayRole), int(Qt.ItemDataRole.ToolTipRole)
+_ALIGNMENT, _SPOKEN = int(Qt.ItemDataRole.TextAlignmentRole), int(Qt.ItemDataRole.AccessibleTextRole)
+_ANSWERED = frozenset({_DISPLAY, _TOOL_TIP, _ALIGNMENT, _SPOKEN, KEY_ROLE})
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 NOWHERE = QModelIndex()
 MOST_RUNS = 32
 
@@ -36,14 +38,20 @@ class Heading:
 
 
 class KeyedModel(QAbstractTableModel, Generic[T]):
-    """Items in the order in which they came; cells are worded when they are drawn. Never reset. GUI thread."""
+    """Items, and which of them are shown in which order; cells are worded when they are drawn. GUI thread.
+
+    Never reset, and no proxy before it: a proxy makes ten thousands of indexes for one look at the table. Rows are
+    sorted when somebody asks for it; what comes later comes behind, so that nothing jumps while it is read.
+    """
 
     headings: Sequence[Heading] = ()
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.items: list[T] = []
+        self._all: dict[str, T] = {}
+        self.shown: list[T] = []
         self._rows: dict[str, int] = {}
+        self._sorted_by: tuple[int, Qt.SortOrder] | None = None
 
     def key_of(self, item: T) -> str:
         """Return what an item is known by, whatever else of it changes."""
@@ -57,37 +65,41 @@ class KeyedModel(QAbstractTableModel, Generic[T]):
         """Return what a cell is sorted by: its text, unless a model knows better."""
         return self.text(item, column)
 
-    def take(self, items: Sequence[T]) -> None:
-        """Show the items as they are now: only what differs is touched, what is new comes behind."""
-        new = {self.key_of(item): item for item in items}
-        self._remove([row for row, item in enumerate(self.items) if self.key_of(item) not in new])
-        changed = []
-        for row, item in enumerate(self.items):
-            now = new.pop(self.key_of(item))
-            if now != item:
-                self.items[row] = now
-                changed.append(row)
-        self.tell(changed)
-        if new:
-            first = len(self.items)
-            self.beginInsertRows(NOWHERE, first, first + len(new) - 1)
-            self.items.extend(new.values())
-            self._index()
-            self.endInsertRows()
+    def lets(self, item: T) -> bool:
+        """Whether an item is shown: all are, unless a model knows better."""
+        return True
+
+    @property
+    def items(self) -> list[T]:
+        """All items, shown or not."""
+        return list(self._all.values())
 
     def find(self, key: str) -> T | None:
-        """Return an item."""
-        row = self._rows.get(key)
-        return None if row is None else self.items[row]
+        """Return an item, shown or not."""
+        return self._all.get(key)
+
+    def row_of(self, key: str) -> int | None:
+        """Return where an item is shown."""
+        return self._rows.get(key)
+
+    def take(self, items: Sequence[T]) -> None:
+        """Show the items as they are now: only what differs is touched."""
+        self._all = {self.key_of(item): item for item in items}
+        self._follow()
+
+    def look_again(self) -> None:
+        """Show and hide what `lets` says now, and sort: somebody asked for other rows."""
+        self._follow()
+        self._sort()
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        """Sort by a column as it is now."""
+        self._sorted_by = (column, order)
+        self._sort()
 
     def tell(self, rows: Sequence[int]) -> None:
         """Say which rows changed, neighbours together; many that lie apart are said to be all between."""
-        runs: list[tuple[int, int]] = []
-        for row in rows:
-            if runs and row == runs[-1][1] + 1:
-                runs[-1] = (runs[-1][0], row)
-            else:
-                runs.append((row, row))
+        runs = _runs(rows)
         if len(runs) > MOST_RUNS:
             runs = [(runs[0][0], runs[-1][1])]
         for first, last in runs:
@@ -95,16 +107,60 @@ class KeyedModel(QAbstractTableModel, Generic[T]):
 
     def tell_column(self, column: int) -> None:
         """Have a column worded anew, because time passes."""
-        if self.items:
-            first, last = self.index(0, column), self.index(len(self.items) - 1, column)
-            self.dataChanged.emit(first, last, [Qt.ItemDataRole.DisplayRole])
+        if self.shown:
+            first, last = self.index(0, column), self.index(len(self.shown) - 1, column)
+            self.dataChanged.emit(first, last, [_DISPLAY])
 
-    def row_of(self, key: str) -> int | None:
-        """Return where an item is."""
-        return self._rows.get(key)
+    def _follow(self) -> None:
+        empty = not self.shown
+        wanted = {key: item for key, item in self._all.items() if self.lets(item)}
+        gone = [row for row, item in enumerate(self.shown) if self.key_of(item) not in wanted]
+        for first, last in reversed(_runs(gone)):
+            self.beginRemoveRows(NOWHERE, first, last)
+            del self.shown[first : last + 1]
+            self.endRemoveRows()
+        changed = []
+        for row, item in enumerate(self.shown):
+            now = wanted.pop(self.key_of(item))
+            if now != item:
+                self.shown[row] = now
+                changed.append(row)
+        self.tell(changed)
+        if wanted:
+            first = len(self.shown)
+            new = list(wanted.values())
+            if empty:
+                new = self._in_order(new)
+            self.beginInsertRows(NOWHERE, first, first + len(new) - 1)
+            self.shown.extend(new)
+            self.endInsertRows()
+        self._index()
+
+    def _sort(self) -> None:
+        ordered = self._in_order(self.shown)
+        if all(one is other for one, other in zip(ordered, self.shown, strict=True)):
+            return
+        self.layoutAboutToBeChanged.emit()
+        before = self.persistentIndexList()
+        keys = [self.key_of(self.shown[index.row()]) for index in before]
+        self.shown = ordered
+        self._index()
+        after = [self.index(self._rows[key], index.column()) for key, index in zip(keys, before, strict=True)]
+        self.changePersistentIndexList(before, after)
+        self.layoutChanged.emit()
+
+    def _in_order(self, items: Sequence[T]) -> list[T]:
+        if self._sorted_by is None:
+            return list(items)
+        column, order = self._sorted_by
+        backwards = order == Qt.SortOrder.DescendingOrder
+        return sorted(items, key=lambda item: self.sort_key(item, column), reverse=backwards)
+
+    def _index(self) -> None:
+        self._rows = {self.key_of(item): row for row, item in enumerate(self.shown)}
 
     def rowCount(self, parent: Index = NOWHERE) -> int:  # noqa: N802 - Qt's name
-        return 0 if parent.isValid() else len(self.items)
+        return 0 if parent.isValid() else len(self.shown)
 
     def columnCount(self, parent: Index = NOWHERE) -> int:  # noqa: N802 - Qt's name
         return 0 if parent.isValid() else len(self.headings)
@@ -116,57 +172,37 @@ class KeyedModel(QAbstractTableModel, Generic[T]):
             return self.headings[section].text
         return None
 
-    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        item, column = self.items[index.row()], index.column()
-        heading = self.headings[column]
-        if role == Qt.ItemDataRole.DisplayRole:
+    def data(self, index: Index, role: int = _DISPLAY) -> Any:
+        # Views ask for eight roles of each cell they draw: the ones that have no answer leave first.
+        if role not in _ANSWERED:
+            return None
+        item, column = self.shown[index.row()], index.column()
+        if role in (_DISPLAY, _TOOL_TIP):
             return self.text(item, column)
-        if role == Qt.ItemDataRole.AccessibleTextRole:
-            return f"{heading.text}: {self.text(item, column) or 'empty'}"
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return self.text(item, column) or None
-        if role == Qt.ItemDataRole.TextAlignmentRole and heading.number:
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        if role == _ALIGNMENT:
+            return _RIGHT if self.headings[column].number else None
         if role == KEY_ROLE:
             return self.key_of(item)
-        if role == SORT_ROLE:
-            return self.sort_key(item, column)
-        return None
-
-    def _remove(self, rows: Sequence[int]) -> None:
-        for row in reversed(rows):
-            self.beginRemoveRows(NOWHERE, row, row)
-            del self.items[row]
-            self._index()
-            self.endRemoveRows()
-
-    def _index(self) -> None:
-        self._rows = {self.key_of(item): row for row, item in enumerate(self.items)}
+        return f"{self.headings[column].text}: {self.text(item, column) or 'empty'}"
 
 
-class SortedRows(QSortFilterProxyModel):
-    """Rows sorted when somebody asks for it: they do not jump while they are read."""
-
-    def __init__(self, source: KeyedModel[Any], parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._keyed = source
-        self.setDynamicSortFilter(False)
-        self.setSourceModel(source)
-        self.setSortRole(SORT_ROLE)
-
-    def lessThan(self, left: Index, right: Index) -> bool:  # noqa: N802 - Qt's name
-        keyed = self._keyed
-        one = keyed.sort_key(keyed.items[left.row()], left.column())
-        return bool(one < keyed.sort_key(keyed.items[right.row()], right.column()))
+def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
+    """Put neighbours of ascending rows together."""
+    runs: list[tuple[int, int]] = []
+    for row in rows:
+        if runs and row == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], row)
+        else:
+            runs.append((row, row))
+    return runs
 
 
 class RowsView(QTableView):
     """A table to read and to choose rows of; Tab leaves it, arrows move inside."""
 
-    def __init__(
-        self, name: str, model: QAbstractItemModel, headings: Sequence[Heading], *, several: bool = True
-    ) -> None:
+    def __init__(self, name: str, model: KeyedModel[Any], *, several: bool = True) -> None:
         super().__init__()
+        self._keyed = model
         self.setAccessibleName(name)
         self.setModel(model)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -186,20 +222,27 @@ class RowsView(QTableView):
         header.setHighlightSections(False)
         header.setStretchLastSection(True)
         letter = self.fontMetrics().averageCharWidth()
-        for column, heading in enumerate(headings):
+        for column, heading in enumerate(model.headings):
             self.setColumnWidth(column, heading.letters * letter)
+
+    def sort_by(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        """Sort, and by any heading that is clicked from now on."""
+        self.setSortingEnabled(True)
+        self.sortByColumn(column, order)
 
     def chosen(self) -> list[str]:
         """Return the keys of the selected rows."""
-        return [index.data(KEY_ROLE) for index in self.selectionModel().selectedRows()]
+        keyed = self._keyed
+        ranges = self.selectionModel().selection()
+        parts = [ranges.at(place) for place in range(ranges.count())]
+        rows = {row for part in parts for row in range(part.top(), part.bottom() + 1)}
+        return [keyed.key_of(keyed.shown[row]) for row in sorted(rows)]
 
     def choose(self, key: str) -> bool:
-        """Select the row of a key and bring it into sight. Returns whether it is there."""
-        model = self.model()
-        for row in range(model.rowCount()):
-            index = model.index(row, 0)
-            if index.data(KEY_ROLE) == key:
-                self.selectRow(row)
-                self.scrollTo(index)
-                return True
-        return False
+        """Select the row of a key and bring it into sight. Returns whether it is shown."""
+        row = self._keyed.row_of(key)
+        if row is None:
+            return False
+        self.selectRow(row)
+        self.scrollTo(self._keyed.index(row, 0))
+        return True

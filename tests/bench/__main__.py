@@ -13,6 +13,7 @@ from typing import Any, cast
 from installer.loopback import ended_by_signals
 
 BENCHES = {
+    "admin_window": "admin_window",
     "chat_window": "chat_window",
     "drill": "drill",
     "export": "export",

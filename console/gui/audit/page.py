@@ -15,7 +15,7 @@ from console import calls
 from console.errors import ClientError
 from console.gui.audit.entries import AuditModel, Sought, detail_text, values_of
 from console.gui.page import Desk, Page
-from console.gui.rows import RowsView, SortedRows
+from console.gui.rows import RowsView
 from console.gui.states import States
 from console.gui.times import moment_text
 from console.registry.chain import Checked
@@ -40,10 +40,8 @@ class AuditPage(Page):
         self._asking: Job | None = None
         self._seen: dict[int, AuditEntry] = {}
         self.model = AuditModel(self)
-        self.shown = SortedRows(self.model, self)
-        self.table = RowsView("Entries of the audit log", self.shown, self.model.headings, several=False)
-        self.table.setSortingEnabled(True)
-        self.table.sortByColumn(0, Qt.SortOrder.DescendingOrder)
+        self.table = RowsView("Entries of the audit log", self.model, several=False)
+        self.table.sort_by(0, Qt.SortOrder.DescendingOrder)
         self.table.selectionModel().selectionChanged.connect(self._show_whole)
         self.states = States(self.table)
         self.whole = label(quiet=True)
@@ -127,7 +125,7 @@ class AuditPage(Page):
     def _show(self, sought: Sought, entries: Sequence[AuditEntry], before: int) -> None:
         fitting = [entry for entry in entries if sought.fits(entry)]
         self.model.take([*self.model.items, *fitting] if before else fitting)
-        self.shown.sort(self.shown.sortColumn(), self.shown.sortOrder())
+        self.model.look_again()
         self.older.setEnabled(len(entries) == PAGE)
         self._list_values(entries)
         if self.model.items:

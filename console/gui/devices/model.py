@@ -1,4 +1,4 @@
-"""The table's model of PCs, and which of them are shown."""
+"""The table's model of PCs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from PySide6.QtCore import QObject, QSortFilterProxyModel
+from PySide6.QtCore import QObject
 
 from console.api.admin import types as wire
-from console.gui.devices.fleet import COLUMNS, NAME_COLUMN, SEEN_COLUMN, Filter, Part, Parts
-from console.gui.rows import Heading, Index, KeyedModel, SortedRows
+from console.gui.devices.fleet import COLUMNS, SEEN_COLUMN, Filter, Part, Parts
+from console.gui.rows import Heading, KeyedModel
 
 LETTERS = (22, 18, 24, 22, 18, 22, 9, 8, 7, 22, 9, 18, 12, 16)
 HEADINGS = [Heading(column.heading, letters, column.number) for column, letters in zip(COLUMNS, LETTERS, strict=True)]
@@ -25,6 +25,7 @@ class DeviceModel(KeyedModel[wire.Agent]):
         super().__init__(parent)
         self._now_s = now_s
         self.parts: Parts = {}
+        self.filter = Filter()
 
     def key_of(self, item: wire.Agent) -> str:
         return item.device_id
@@ -41,6 +42,7 @@ class DeviceModel(KeyedModel[wire.Agent]):
             device for device in self.parts.keys() | parts.keys() if self.parts.get(device) != parts.get(device)
         }
         self.parts = parts
+        self._follow()
         self.tell(sorted(row for device in differing if (row := self.row_of(device)) is not None))
 
     def tick(self) -> None:
@@ -51,32 +53,10 @@ class DeviceModel(KeyedModel[wire.Agent]):
         """Return what a PC runs."""
         return self.parts.get(device_id, ())
 
-
-class ShownDevices(SortedRows):
-    """The PCs a filter lets through."""
-
-    def __init__(self, source: DeviceModel, parent: QObject | None = None) -> None:
-        self._devices = source
-        self.filter = Filter()
-        self._shown: frozenset[str] = frozenset()
-        super().__init__(source, parent)
-        self.sort(NAME_COLUMN)
+    def lets(self, item: wire.Agent) -> bool:
+        return self.filter.lets(item, self.parts_of(item.device_id))
 
     def show_only(self, shown: Filter) -> None:
         """Let others through."""
         self.filter = shown
         self.look_again()
-
-    def look_again(self) -> None:
-        """Let in and out what changed since."""
-        devices = self._devices
-        shown = frozenset(
-            agent.device_id for agent in devices.items if self.filter.lets(agent, devices.parts_of(agent.device_id))
-        )
-        if shown != self._shown:
-            self.beginFilterChange()
-            self._shown = shown
-            self.endFilterChange(QSortFilterProxyModel.Direction.Rows)
-
-    def filterAcceptsRow(self, row: int, parent: Index) -> bool:  # noqa: N802 - Qt's name
-        return self._devices.items[row].device_id in self._shown

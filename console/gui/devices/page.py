@@ -21,12 +21,12 @@ from console.gui.devices.bulk import BulkBar
 from console.gui.devices.detail import Detail
 from console.gui.devices.filters import SavedFilters
 from console.gui.devices.fleet import NAME_COLUMN, STATUS_TEXTS, STATUSES, Filter, Status, counts, parts_of
-from console.gui.devices.model import HEADINGS, DeviceModel, ShownDevices
+from console.gui.devices.model import DeviceModel
 from console.gui.page import Desk, Page
 from console.gui.rows import RowsView
 from console.gui.states import States
 
-TICK_MS = 1000
+TICK_MS = 5000
 SEARCH_MS = 150
 NO_FILTER = "Filters"
 
@@ -41,7 +41,6 @@ class DevicesPage(Page):
     def __init__(self, desk: Desk) -> None:
         super().__init__(desk, desk.agents, desk.status)
         self.model = DeviceModel(self)
-        self.shown = ShownDevices(self.model, self)
         self.saved = SavedFilters(desk.settings_folder)
         self._badge = ""
         self.table = self._make_table()
@@ -88,9 +87,8 @@ class DevicesPage(Page):
         self._ticking.stop()
 
     def _make_table(self) -> RowsView:
-        table = RowsView("PCs", self.shown, HEADINGS)
-        table.setSortingEnabled(True)
-        table.sortByColumn(NAME_COLUMN, Qt.SortOrder.AscendingOrder)
+        table = RowsView("PCs", self.model)
+        table.sort_by(NAME_COLUMN)
         table.selectionModel().selectionChanged.connect(self._follow_chosen)
         return table
 
@@ -167,7 +165,6 @@ class DevicesPage(Page):
         self._show()
 
     def _show(self) -> None:
-        self.shown.look_again()
         numbers = counts(self.model.items, self.model.parts)
         for status, chip in self.chips.items():
             number = numbers[status] if status else sum(numbers.values()) - numbers["gone"]
@@ -188,7 +185,7 @@ class DevicesPage(Page):
 
     def _follow_filter(self) -> None:
         status = next(status for status, chip in self.chips.items() if chip.isChecked())
-        self.shown.show_only(Filter(status, self.words.text().strip()))
+        self.model.show_only(Filter(status, self.words.text().strip()))
 
     def _set_filter(self, wanted: Filter) -> None:
         self.chips[wanted.status].setChecked(True)
@@ -213,7 +210,7 @@ class DevicesPage(Page):
 
     def save_filter(self, name: str) -> None:
         """Keep what is shown now under a name."""
-        self.saved.save(name, self.shown.filter)
+        self.saved.save(name, self.model.filter)
         self._list_filters()
         self.filters.setCurrentText(name)
 

@@ -16,7 +16,7 @@ from console.gui.asking import Orders, Question, many
 from console.gui.feed import Feed
 from console.gui.invites.new import NewInvite
 from console.gui.page import Desk, Page
-from console.gui.rows import Heading, KeyedModel, RowsView, SortedRows
+from console.gui.rows import Heading, KeyedModel, RowsView
 from console.gui.secret import SecretDialog
 from console.gui.states import States
 from console.gui.times import moment_text
@@ -79,10 +79,8 @@ class InvitesPage(Page):
         self.invites = Feed(desk.bridge, calls.invites(), INVITES_EVERY_S, desk.bridge)
         super().__init__(desk, self.invites)
         self.model = InviteModel(self)
-        self.shown = SortedRows(self.model, self)
-        self.table = RowsView("Invites", self.shown, self.model.headings)
-        self.table.setSortingEnabled(True)
-        self.table.sortByColumn(CREATED_COLUMN, Qt.SortOrder.DescendingOrder)
+        self.table = RowsView("Invites", self.model)
+        self.table.sort_by(CREATED_COLUMN, Qt.SortOrder.DescendingOrder)
         self.table.selectionModel().selectionChanged.connect(self._follow_choice)
         self.states = States(self.table)
         self.states.follow(self.invites)
@@ -105,10 +103,7 @@ class InvitesPage(Page):
 
     def _show(self) -> None:
         invites = self.invites.latest
-        fresh = not self.model.items
         self.model.take(invites)
-        if fresh:
-            self.shown.sort(CREATED_COLUMN, Qt.SortOrder.DescendingOrder)
         if invites:
             self.states.show_content()
         elif self.desk.may("operate"):

@@ -111,7 +111,7 @@ class ModelsPage(Page):
         self.build_model = BuildModel(self)
         self.delivery_model = DeliveryModel(self)
         self.libraries, self.builds_table, self.deliveries_table = (
-            RowsView(name, model, model.headings, several=False)
+            RowsView(name, model, several=False)
             for name, model in (
                 ("Libraries", self.library_model),
                 ("Builds", self.build_model),

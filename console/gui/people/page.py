@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QTabWidget, QVBoxLayout, QWidget
 
 from agent.look.widgets import label
@@ -20,7 +19,7 @@ from console.gui.feed import Feed
 from console.gui.page import Desk, Page
 from console.gui.people.forms import ChangeRole, KeyLimits, NewKey, NewPassword, NewUser
 from console.gui.people.models import KeyModel, UserModel, key_state
-from console.gui.rows import KeyedModel, RowsView, SortedRows
+from console.gui.rows import KeyedModel, RowsView
 from console.gui.secret import SecretDialog
 from console.gui.states import States
 from console.registry.records import ApiKey, User
@@ -209,10 +208,8 @@ class _List(QWidget):
     ) -> None:
         super().__init__()
         self._model, self._feed, self._empty = model, feed, empty
-        self.shown = SortedRows(model, self)
-        self.table = RowsView(name, self.shown, model.headings)
-        self.table.setSortingEnabled(True)
-        self.table.sortByColumn(0, Qt.SortOrder.AscendingOrder)
+        self.table = RowsView(name, model)
+        self.table.sort_by(0)
         self.states = States(self.table)
         self.states.follow(feed)
         self.buttons: dict[str, QPushButton] = {}
@@ -228,10 +225,7 @@ class _List(QWidget):
         feed.came.connect(self._show)
 
     def _show(self) -> None:
-        fresh = not self._model.items
         self._model.take(self._feed.latest)
-        if fresh:
-            self.shown.sort(0)
         if self._feed.latest:
             self.states.show_content()
         else:

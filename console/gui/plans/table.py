@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QAbstractItemView
 
 from console.gui.plans.lanes import PC_MIME, STAGE_MIME, mime_of, mime_text
 from console.gui.plans.pcs import PcRow
-from console.gui.rows import KEY_ROLE, Heading, Index, KeyedModel, RowsView, SortedRows
+from console.gui.rows import KEY_ROLE, Heading, Index, KeyedModel, RowsView
 
 HEADINGS = (
     Heading("PC", 22),
@@ -25,6 +25,9 @@ class PcsModel(KeyedModel[PcRow]):
     """The PCs of the fleet. They can be dragged to stages, and stages to them."""
 
     headings = HEADINGS
+
+    words = ""
+    """What the rows that are shown have somewhere, in small letters."""
 
     given = Signal(str, str)
     """A stage was dropped on a PC: whose it is, and who is to have it."""
@@ -41,6 +44,10 @@ class PcsModel(KeyedModel[PcRow]):
         """Return what a cell is sorted by."""
         return item.keys[column]
 
+    def lets(self, item: PcRow) -> bool:
+        """Whether a row has the words."""
+        return any(self.words in text.lower() for text in item.texts)
+
     def flags(self, index: Index) -> Qt.ItemFlag:
         """Let PCs be dragged, and stages be dropped on them."""
         return super().flags(index) | Qt.ItemFlag.ItemIsDragEnabled | Qt.ItemFlag.ItemIsDropEnabled
@@ -51,7 +58,7 @@ class PcsModel(KeyedModel[PcRow]):
 
     def mimeData(self, indexes: Sequence[QModelIndex]) -> QMimeData:  # noqa: N802 - Qt's name
         """Return the PC that is dragged."""
-        return mime_of(PC_MIME, self.items[indexes[0].row()].device_id)
+        return mime_of(PC_MIME, self.shown[indexes[0].row()].device_id)
 
     def canDropMimeData(  # noqa: N802 - Qt's
         self, data: QMimeData, action: Qt.DropAction, row: int, column: int, parent: Index
@@ -65,7 +72,7 @@ class PcsModel(KeyedModel[PcRow]):
         """Take a stage for a PC. Nothing is removed where it came from."""
         device_id = mime_text(data, STAGE_MIME)
         if parent.isValid() and device_id:
-            self.given.emit(device_id, self.items[parent.row()].device_id)
+            self.given.emit(device_id, self.shown[parent.row()].device_id)
         return False
 
 
@@ -78,15 +85,11 @@ class PcsTable(RowsView):
     """Other rows are selected."""
 
     def __init__(self, pcs: PcsModel) -> None:
-        self._sorted = SortedRows(pcs)
-        self._sorted.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
-        self._sorted.setFilterKeyColumn(-1)
-        super().__init__("PCs", self._sorted, HEADINGS)
-        self._sorted.setParent(self)
+        super().__init__("PCs", pcs)
+        self._pcs = pcs
         self.setDragDropMode(QAbstractItemView.DragDropMode.DragDrop)
         self.setDragDropOverwriteMode(True)
-        self.setSortingEnabled(True)
-        self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
+        self.sort_by(0)
         self.doubleClicked.connect(lambda index: self.opened.emit(index.data(KEY_ROLE)))
 
     def selectionChanged(self, selected: QItemSelection, deselected: QItemSelection) -> None:  # noqa: N802 - Qt's name
@@ -96,4 +99,5 @@ class PcsTable(RowsView):
 
     def search(self, text: str) -> None:
         """Show only rows that have a text somewhere."""
-        self._sorted.setFilterFixedString(text)
+        self._pcs.words = text.lower()
+        self._pcs.look_again()

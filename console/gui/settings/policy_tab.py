@@ -54,7 +54,7 @@ class PolicyTab(QWidget):
         super().__init__()
         self._desk, self._policy = desk, policy
         self.model = PolicyModel(self)
-        self.table = RowsView("Policy", self.model, self.model.headings, several=False)
+        self.table = RowsView("Policy", self.model, several=False)
         self.table.selectionModel().selectionChanged.connect(self._choose)
         self.states = States(self.table)
         self.states.follow(policy)

@@ -41,7 +41,7 @@ def page(
     monkeypatch.setattr("console.gui.audit.page.PAGE", PAGE)
     made = shown(AuditPage(desk))
     assert isinstance(made, AuditPage)
-    qtbot.waitUntil(lambda: made.shown.rowCount() == PAGE)
+    qtbot.waitUntil(lambda: made.model.rowCount() == PAGE)
     return made
 
 
@@ -54,8 +54,8 @@ def test_a_facet_has_to_be_the_whole_field_and_words_are_searched_by_the_service
 
 def test_older_entries_come_behind_when_they_are_wanted(page: AuditPage, qtbot: QtBot) -> None:
     page.older.click()
-    qtbot.waitUntil(lambda: page.shown.rowCount() > PAGE)
-    numbers = [int(page.shown.index(row, 0).data()) for row in range(page.shown.rowCount())]
+    qtbot.waitUntil(lambda: page.model.rowCount() > PAGE)
+    numbers = [int(page.model.index(row, 0).data()) for row in range(page.model.rowCount())]
     assert numbers == sorted(numbers, reverse=True)
     assert numbers[-1] == 1
     assert not page.older.isEnabled()
@@ -63,25 +63,25 @@ def test_older_entries_come_behind_when_they_are_wanted(page: AuditPage, qtbot: 
 
 def test_the_log_is_searched_by_words_and_by_who_did_it(page: AuditPage, qtbot: QtBot) -> None:
     page.words.setText("pc-5")
-    qtbot.waitUntil(lambda: 0 < page.shown.rowCount() < 20)
+    qtbot.waitUntil(lambda: 0 < page.model.rowCount() < 20)
     page.table.selectRow(0)
     assert "10.0.0.7" in page.whole.text()
     assert "Hash" in page.whole.text()
     actor = page.facets["actor"]
     actor.setCurrentIndex(actor.findData("user:otto"))
     actor.activated.emit(actor.currentIndex())
-    qtbot.waitUntil(lambda: page.shown.rowCount() == 1)
-    assert page.shown.index(0, 4).data() == "pc-50"
+    qtbot.waitUntil(lambda: page.model.rowCount() == 1)
+    assert page.model.index(0, 4).data() == "pc-50"
     page.words.setText("nothing of the kind")
     qtbot.waitUntil(lambda: "Nothing like that" in page.states.text.text())
     page.states.button.click()
-    qtbot.waitUntil(lambda: page.shown.rowCount() == PAGE)
+    qtbot.waitUntil(lambda: page.model.rowCount() == PAGE)
 
 
 def test_the_activity_of_one_pc_is_its_own(page: AuditPage, qtbot: QtBot) -> None:
     page.select("pc-17")
-    qtbot.waitUntil(lambda: page.shown.rowCount() < 20)
-    assert "pc-17" in {page.shown.index(row, 4).data() for row in range(page.shown.rowCount())}
+    qtbot.waitUntil(lambda: page.model.rowCount() < 20)
+    assert "pc-17" in {page.model.index(row, 4).data() for row in range(page.model.rowCount())}
 
 
 def test_the_whole_log_is_exported_and_its_chain_checked(page: AuditPage, qtbot: QtBot, tmp_path: Path) -> None:

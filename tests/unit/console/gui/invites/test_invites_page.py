@@ -72,15 +72,15 @@ def test_an_invite_is_made_shown_copied_saved_and_revoked(
     secret.save_as(tmp_path / "nowhere" / "invite.txt")
     assert "cannot be written" in secret.said.text()
     secret.reject()
-    qtbot.waitUntil(lambda: page.shown.rowCount() == 1)
-    cells = [page.shown.index(0, column).data() for column in range(4)]
+    qtbot.waitUntil(lambda: page.model.rowCount() == 1)
+    cells = [page.model.index(0, column).data() for column in range(4)]
     assert cells == ["open", "lab", "0 of 3", "at once, only 10.1.0.0/16"]
     page.table.selectRow(0)
     page.revoke.click()
     question = page.findChild(Question)
     assert question is not None
     question.yes.click()
-    qtbot.waitUntil(lambda: page.shown.index(0, 0).data() == "revoked")
+    qtbot.waitUntil(lambda: page.model.index(0, 0).data() == "revoked")
     assert not page.revoke.isEnabled()
 
 

@@ -52,14 +52,14 @@ def test_a_person_is_added_gets_another_role_and_is_disabled(page: PeoplePage, q
     assert "not the same" in form.said.text()
     form.again.setText(PASSWORD)
     form.yes.click()
-    qtbot.waitUntil(lambda: people.shown.rowCount() == 1)
-    assert [people.shown.index(0, column).data() for column in range(3)] == ["olga", "user", "may sign in"]
+    qtbot.waitUntil(lambda: page.user_model.rowCount() == 1)
+    assert [page.user_model.index(0, column).data() for column in range(3)] == ["olga", "user", "may sign in"]
     people.table.selectRow(0)
     people.buttons["role"].click()
     role = opened(page, ChangeRole)
     role.role.setCurrentIndex(role.role.findData("owner"))
     role.yes.click()
-    qtbot.waitUntil(lambda: people.shown.index(0, 1).data() == "owner")
+    qtbot.waitUntil(lambda: page.user_model.index(0, 1).data() == "owner")
     people.buttons["password"].click()
     password = opened(page, NewPassword)
     password.password.setText("short")
@@ -73,15 +73,15 @@ def test_a_person_is_added_gets_another_role_and_is_disabled(page: PeoplePage, q
     qtbot.waitUntil(lambda: closed(page, NewPassword))
     people.buttons["disable"].click()
     opened(page, Question).yes.click()
-    qtbot.waitUntil(lambda: people.shown.index(0, 2).data() == "disabled")
+    qtbot.waitUntil(lambda: page.user_model.index(0, 2).data() == "disabled")
     people.buttons["enable"].click()
-    qtbot.waitUntil(lambda: people.shown.index(0, 2).data() == "may sign in")
+    qtbot.waitUntil(lambda: page.user_model.index(0, 2).data() == "may sign in")
 
 
 def test_a_key_is_made_with_limits_shown_once_limited_anew_and_revoked(page: PeoplePage, qtbot: QtBot) -> None:
     keys = page.api_keys
     page.tabs.setCurrentWidget(keys)
-    qtbot.waitUntil(lambda: keys.shown.rowCount() >= 1)  # the local administrator's
+    qtbot.waitUntil(lambda: page.key_model.rowCount() >= 1)  # the local administrator's
     keys.buttons["new"].click()
     form = opened(page, NewKey)
     form.yes.click()
@@ -121,7 +121,7 @@ def found(page: PeoplePage, key_id: str) -> ApiKey:
 
 
 def test_a_chat_key_is_handed_over_as_a_link(page: PeoplePage, qtbot: QtBot) -> None:
-    qtbot.waitUntil(lambda: page.api_keys.shown.rowCount() >= 1)
+    qtbot.waitUntil(lambda: page.key_model.rowCount() >= 1)
     page.api_keys.buttons["new"].click()
     form = opened(page, NewKey)
     form.name.setText("for vera")
