@@ -93,7 +93,9 @@ class BuildJobs:
     async def begin(self, request: BuildRequest, actor: Actor) -> Build:
         """Begin a build, or let it wait for its turn. Raises BuildRefused."""
         request = await self._placed(request)
+        await self._book.forget_old()
         estimate = await estimate_build(request, self._exporter, self._draft_problem)
+        # From here to the book nothing is waited for: two that ask at once do not both get the folder.
         if any(one.goes_on and one.request.out == request.out for one in self._book.all()):
             raise BuildRefused(f"{request.out} is being built already; wait for that build, or cancel it.")
         if estimate.problems:
@@ -116,7 +118,6 @@ class BuildJobs:
             notes=estimate.notes,
         )
         self._registry.audit.append(actor, "build.start", build.build_id, source=request.source, out=request.out)
-        await self._book.forget_old()
         await self._book.put(build)
         self._turn()
         return build
