@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from console.cli import build_parser, warn_of_password
+from console.cli import build_parser, main, warn_of_password
+from console.data import default_data_folder
 from console.fleet.hub import HEARTBEAT_S
 
 
@@ -34,3 +38,19 @@ def test_a_heartbeat_is_a_sensible_number_of_seconds(capsys: pytest.CaptureFixtu
         with pytest.raises(SystemExit):
             build_parser().parse_args(["serve", f"--heartbeat={text}"])
         assert text in capsys.readouterr().err
+
+
+def test_without_the_windows_packages_a_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "console.gui.app", raising=False)
+    for name in ("PySide6", "PySide6.QtCore"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main([]) == 1
+    assert "pip install 'fallow[gui]'" in capsys.readouterr().err
+
+
+def test_the_data_folder_may_stand_before_or_behind_the_subcommand() -> None:
+    for arguments in (["--data", "x", "serve"], ["serve", "--data", "x"]):
+        assert build_parser().parse_args(arguments).data == Path("x")
+    assert build_parser().parse_args(["serve"]).data == default_data_folder()
