@@ -86,11 +86,11 @@ class ConsoleProgram(QObject):
         self._leave()
         self.window.close()
 
-    def ask(self, again: str = "") -> None:
+    def ask(self, again: str = "", *, nobody_here: bool = False) -> None:
         """Open the dialog, over whatever is shown; what is shown stays."""
         if self.dialog is None:
             place = self._entry.place if self._entry else self._places.read()
-            self.dialog = SignInDialog(self._programs, self._kept, place, again, self.window)
+            self.dialog = SignInDialog(self._programs, self._kept, place, again, self.window, nobody_here=nobody_here)
             self.dialog.entered.connect(self._enter)
             self.dialog.finished.connect(self._forget_dialog)
         self.dialog.open()
@@ -169,7 +169,7 @@ class ConsoleProgram(QObject):
     def _stay_out(self, why: str, unreachable: bool) -> None:
         if self.desk is None:
             self.window.show_outside("Not connected", why)
-            self.ask(why)
+            self.ask(why, nobody_here=unreachable)
 
     def _expire(self, why: str) -> None:
         if self._entry is not None and not self._entry.place.url:

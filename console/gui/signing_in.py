@@ -36,13 +36,24 @@ START_TRIES = 180
 
 
 class SignInDialog(QDialog):
-    """Asks until it is in or closed. `again` is said first, when a sign-in has ended."""
+    """Asks until it is in or closed.
+
+    `again` is said first, when a sign-in has ended; `nobody_here`: no service answers on this PC, so it offers to
+    start one.
+    """
 
     entered = Signal(object)
     """An Entry that works."""
 
     def __init__(
-        self, programs: Programs, kept: KeptTokens, place: Place, again: str = "", parent: QWidget | None = None
+        self,
+        programs: Programs,
+        kept: KeptTokens,
+        place: Place,
+        again: str = "",
+        parent: QWidget | None = None,
+        *,
+        nobody_here: bool = False,
     ) -> None:
         super().__init__(parent)
         self._programs = programs
@@ -59,6 +70,7 @@ class SignInDialog(QDialog):
         self._make_fields(place)
         self._lay_out()
         self._follow_choice()
+        self.start.setVisible(nobody_here and self.here.isChecked())
         if again:
             self._say(again, failed=True)
 

@@ -115,7 +115,6 @@ def test_without_a_service_the_dialog_says_so_and_offers_to_start_one(tmp_path: 
         dialog = program.dialog
         assert dialog is not None
         assert "No console runs on" in dialog.said.text()
-        dialog.connect_button.click()
         assert dialog.start.isVisible()
         assert "fallow-console serve" in dialog.said.text()
 
@@ -127,7 +126,6 @@ def test_a_service_that_cannot_start_says_why(tmp_path: Path, qtbot: QtBot) -> N
         qtbot.waitUntil(lambda: program.dialog is not None)
         dialog = program.dialog
         assert dialog is not None
-        dialog.connect_button.click()
         dialog.start.click()
         assert not dialog.connect_button.isEnabled()
         qtbot.waitUntil(dialog.connect_button.isEnabled)
@@ -145,7 +143,6 @@ def test_a_service_is_started_from_the_window_and_outlives_it(tmp_path: Path, qt
         qtbot.waitUntil(lambda: program.dialog is not None)
         dialog = program.dialog
         assert dialog is not None
-        dialog.connect_button.click()
         dialog.start.click()
         qtbot.waitUntil(lambda: "version" in program.window.service.text())
     service = psutil.Process(msgspec.json.decode(service_file_path(folder).read_bytes(), type=ServiceFile).process_id)
