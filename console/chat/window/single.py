@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
+import time
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Signal
-from PySide6.QtNetwork import QLocalServer, QLocalSocket
+from PySide6.QtCore import QFileSystemWatcher, QObject, Signal
 
 from agent.folder_lock import FolderBusy, FolderLock
 
-WAIT_MS = 2000
-
 
 class SingleWindow(QObject):
-    """The place of the one window. A lock says who has it, which goes with its process, however that ends."""
+    """The place of the one window. A lock says who has it, which goes with its process, however that ends.
+
+    A file that later starts write to carries their wish: only this user can write in the folder.
+    """
 
     wanted = Signal()
     """Another start wants the window."""
@@ -22,39 +22,24 @@ class SingleWindow(QObject):
     def __init__(self, folder: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._lock = FolderLock(folder / "chat.lock")
-        digest = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-        self._name = f"fallow-chat-{digest}"
-        self._server: QLocalServer | None = None
+        self._wish = folder / "chat.show"
+        self._watcher: QFileSystemWatcher | None = None
 
     def begin(self) -> bool:
-        """Take the place; False: another one has it, and was asked to show its window. Waits two seconds at most."""
+        """Take the place; False: another one has it, and was asked to show its window. Raises OSError."""
         try:
             self._lock.acquire()
         except FolderBusy:
-            self._ask_other()
+            self._wish.write_text(f"{time.time()}\n", "ascii")
             return False
-        # What a killed program left behind would keep the name.
-        QLocalServer.removeServer(self._name)
-        self._server = QLocalServer(self)
-        self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
-        self._server.newConnection.connect(self._asked)
-        self._server.listen(self._name)
+        self._wish.write_text("", "ascii")
+        self._watcher = QFileSystemWatcher([str(self._wish)], self)
+        self._watcher.fileChanged.connect(lambda _: self.wanted.emit())
         return True
 
     def end(self) -> None:
         """Give the place up."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._watcher is not None:
+            self._watcher.deleteLater()
+            self._watcher = None
             self._lock.release()
-
-    def _ask_other(self) -> None:
-        socket = QLocalSocket()
-        socket.connectToServer(self._name)
-        socket.waitForConnected(WAIT_MS)
-        socket.disconnectFromServer()
-
-    def _asked(self) -> None:
-        if self._server is not None and (socket := self._server.nextPendingConnection()) is not None:
-            socket.disconnected.connect(socket.deleteLater)
-            self.wanted.emit()
