@@ -22,10 +22,6 @@ class DeployForm(QWidget):
     def __init__(self, libraries: list[wire.Library]) -> None:
         super().__init__()
         self.model = QComboBox()
-        usable = [library for library in libraries if not library.problem]
-        for library in usable:
-            if self.model.findData(library.model_id) < 0 and library.role == "target":
-                self.model.addItem(library.model_id, library.model_id)
         self.context = _number(16, 1 << 20, 2048, " tokens")
         self.context.setSingleStep(512)
         self.streams = _number(1, 256, 8)
@@ -37,9 +33,7 @@ class DeployForm(QWidget):
         self.numerics = _choice({"fast": "Fast", "exact": "Exact: the same text on any PCs, slower"})
         self.engine = _choice({name: ENGINES.get(name, name) for name in get_args(EngineChoice)})
         self.draft = _choice({"lookup": "From the text so far (recommended)", "none": "Off"})
-        for library in usable:
-            if library.role == "draft":
-                self.draft.addItem(f"By the draft model {library.model_id}", library.model_id)
+        self.offer(libraries)
         form = QFormLayout(self)
         form.setContentsMargins(0, 0, 0, 0)
         for text, widget in (
@@ -59,6 +53,15 @@ class DeployForm(QWidget):
                 widget.currentIndexChanged.connect(lambda _: self.changed.emit())
             else:
                 widget.valueChanged.connect(lambda _: self.changed.emit())
+
+    def offer(self, libraries: list[wire.Library]) -> None:
+        """Offer the usable ones that are not offered yet; what is chosen stays."""
+        for library in libraries:
+            box, text = self.model, library.model_id
+            if library.role == "draft":
+                box, text = self.draft, f"By the draft model {library.model_id}"
+            if not library.problem and box.findData(library.model_id) < 0:
+                box.addItem(text, library.model_id)
 
     def choose(self, model: str, request: wire.DeployRequest | None) -> None:
         """Begin with a model, and with what was asked for it before."""

@@ -117,6 +117,8 @@ class DeployDialog(Dialog):
         super().__init__(parent, "Deploy a model", columns=150, lines=38)
         self._desk, self._rollouts = desk, rollouts
         self._asking: Job | None = None
+        self._missing = ""
+        """The model to deploy, while it is not among those that are known."""
         self.form = DeployForm(desk.libraries.latest or [])
         self.preview = PlanPreview()
         self.view = RolloutView()
@@ -148,10 +150,15 @@ class DeployDialog(Dialog):
         self._ticking.setInterval(TICK_MS)
         self._ticking.timeout.connect(self._follow)
         rollouts.changed.connect(self._follow)
+        desk.libraries.came.connect(self._offer)
         self._turn(0)
 
     def begin_with(self, model: str, request: wire.DeployRequest | None = None) -> None:
         """Ask about a model; if its deployment is under way here, follow that."""
+        self._missing = ""
+        if self.form.model.findData(model) < 0:
+            self._missing = model  # it was built a moment ago, and the service is asked again
+            self._desk.libraries.now()
         self.form.choose(model, request)
         running = self._rollouts.find(model)
         if running is not None and running.goes_on:
@@ -159,6 +166,13 @@ class DeployDialog(Dialog):
             self._follow()
         else:
             self._ask_plan()
+
+    def _offer(self, libraries: list[wire.Library]) -> None:
+        self.form.offer(libraries)
+        if self._missing and self.form.model.findData(self._missing) >= 0:
+            self.form.choose(self._missing, None)
+            self._missing = ""
+            self._settling.start()
 
     def _turn(self, place: int) -> None:
         self.stack.setCurrentIndex(place)

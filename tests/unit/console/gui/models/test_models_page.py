@@ -201,6 +201,18 @@ def test_builds_are_listed_while_they_matter_and_counted_beside_the_page(page: M
     assert not page.build.isEnabled()
 
 
+def test_a_model_that_was_built_a_moment_ago_can_be_deployed(page: ModelsPage, asked: Asked, qtbot: QtBot) -> None:
+    dialog = page.open_deploy("fresh")
+    assert dialog.form.model.currentData() == "qwen3-4b"
+    dialog.form.streams.setValue(3)
+    before = len([path for _, path, _ in asked.calls if path.endswith("/plans")])
+    tell(page, [make_library(), make_library("fresh"), make_library("small", role="draft")])
+    assert (dialog.form.model.currentData(), dialog.form.streams.value()) == ("fresh", 3)
+    assert dialog.form.draft.findData("small") >= 0
+    qtbot.waitUntil(lambda: len([path for _, path, _ in asked.calls if path.endswith("/plans")]) > before)
+    dialog.close()
+
+
 def test_the_planner_is_asked_with_every_change_and_its_reasons_are_shown(
     page: ModelsPage, asked: Asked, qtbot: QtBot
 ) -> None:
