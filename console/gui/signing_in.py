@@ -103,7 +103,7 @@ class SignInDialog(QDialog):
         self.user = QLineEdit(place.user)
         self.secret = QLineEdit()
         self.secret.setEchoMode(QLineEdit.EchoMode.Password)
-        self.stay = QCheckBox("Stay signed &in (the system's keyring keeps the sign-in, not the password)")
+        self.stay = QCheckBox("Stay signed &in, with the system's keyring")
         self.stay.setChecked(place.stay)
         self.said = label()
         self.said.setObjectName("said")

@@ -47,7 +47,8 @@ class Watch(QObject):
     def __init__(self) -> None:
         super().__init__()
         self.late_ms: list[float] = []
-        self._last_s = time.perf_counter()
+        self.busy_ms: list[float] = []
+        self._last_s, self._last_cpu_s = time.perf_counter(), time.thread_time()
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.setInterval(TICK_MS)
@@ -57,12 +58,14 @@ class Watch(QObject):
     def begin(self) -> None:
         """Forget what was."""
         self.late_ms.clear()
-        self._last_s = time.perf_counter()
+        self.busy_ms.clear()
+        self._last_s, self._last_cpu_s = time.perf_counter(), time.thread_time()
 
     def _tick(self) -> None:
-        now_s = time.perf_counter()
+        now_s, cpu_s = time.perf_counter(), time.thread_time()
         self.late_ms.append(max(0.0, (now_s - self._last_s) * 1000 - TICK_MS))
-        self._last_s = now_s
+        self.busy_ms.append((cpu_s - self._last_cpu_s) * 1000)
+        self._last_s, self._last_cpu_s = now_s, cpu_s
 
 
 def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
@@ -129,6 +132,7 @@ def _watched(app: QApplication, watch: Watch) -> dict[str, Any]:
     share = (time.process_time() - cpu_s) / (time.perf_counter() - began_s)
     return {
         "longest_ms": round(max(watch.late_ms), 1),
+        "longest_cpu_ms": round(max(watch.busy_ms), 1),
         "p99_ms": round(percentile(watch.late_ms, 0.99), 1),
         "over_16_ms": sum(late > 16 for late in watch.late_ms),
         "cpu_percent": round(100 * share, 1),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
@@ -120,6 +122,7 @@ class DevicesPage(Page):
             chip.setText("All" if status is None else STATUS_TEXTS[status])
             chip.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
             chip.clicked.connect(self._follow_filter)
+            chip.toggled.connect(partial(_embolden, chip))
             self._group.addButton(chip)
             across.addWidget(chip)
             self.chips[status] = chip
@@ -218,3 +221,11 @@ class DevicesPage(Page):
         if self.filters.currentIndex() > 0:
             self.saved.remove(self.filters.currentText())
             self._list_filters()
+
+
+def _embolden(chip: QToolButton, chosen: bool) -> None:
+    """Show which one is chosen by more than a shade, which is hardly seen in the dark."""
+    font = chip.font()
+    font.setBold(chosen)
+    font.setUnderline(chosen)
+    chip.setFont(font)
