@@ -1,0 +1,181 @@
+"""A fleet to look at: what a service would say of it, always the same, and a bridge that says so at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from PySide6.QtCore import QObject
+
+from agent.look.loop import Job
+from console import calls
+from console.access import Access
+from console.api.admin import build_types as builds
+from console.api.admin import types as wire
+from console.call import Call, LineCall
+from console.errors import ServiceRefused
+from console.fleet.direct import StageLink
+from console.gui.bridge import Bridge
+from console.gui.feed import Feed
+from console.gui.page import Desk
+from console.pipeline.types import SpeculationStatus, StageStatus
+from console.registry.records import ApiKey, InviteRecord, Quota, User
+
+NOW_S = 1_796_000_000.0
+MODEL = "Qwen3-8B"
+DAY_S = 86_400.0
+
+NAMES = ["desk-03", "desk-07", "desk-11", "lab-2", "lab-4", "office-17", "office-21", "reception"]
+IDS = [f"{7919 * (place + 1):016x}" for place in range(len(NAMES))]
+
+
+def agents() -> list[wire.Agent]:
+    """Eight PCs: two serve, three wait for work, one is held, one waits to be let in, one is off."""
+    volunteering = ["serving", "serving", "available", "available", "available", "held", "", ""]
+    made = []
+    for place, (device_id, name) in enumerate(zip(IDS, NAMES, strict=True)):
+        made.append(
+            wire.Agent(
+                device_id=device_id,
+                name=name,
+                state="pending" if place == 6 else "active",
+                reason="",
+                device_code=f"{1000 + 37 * place}-{2000 + 91 * place}",
+                link="offline" if place == 7 else "connected",
+                seen_s=NOW_S - (3 if place != 7 else 5 * 3600),
+                os="Windows 11" if place % 2 else "Linux 6.1",
+                version="0.1.0",
+                memory_bytes=(8 + place % 3 * 4) << 30,
+                memory_free_bytes=(5 + place % 3 * 3) << 30,
+                devices=["CPU", "GPU.0"] if place % 2 else ["CPU"],
+                volunteering=volunteering[place],
+                held_because=["user_input"] if place == 5 else [],
+                key_protection="keyring",
+                tags=["site:north"] if place < 4 else ["site:south"],
+                rests_percent=90 - 9 * place,
+            )
+        )
+    return made
+
+
+def status() -> wire.Status:
+    """One model in two stages, with a standby."""
+    stages = [
+        StageStatus(IDS[0], NAMES[0], 0, 19, "paged", True, 61.0, 38.4),
+        StageStatus(IDS[1], NAMES[1], 19, 36, "paged", True, 57.0, 35.9),
+    ]
+    pipeline = wire.PipelineView(
+        model=MODEL,
+        state="ready",
+        message="",
+        epoch=4,
+        probe=wire.Probe(True, 2.0, 74.0, ""),
+        request=wire.DeployRequest(model=MODEL, standbys=1),
+        stages=stages,
+        links=[StageLink(0, "console"), StageLink(1, "relay", "", 2.1)],
+        tokens_per_second=31.4,
+        overhead_ms=1.3,
+        running=3,
+        queued=0,
+        endings={"stop": 412, "length": 17},
+        pace="2 steps of 2 rows take about 84 ms a round.",
+        speculation=SpeculationStatus("lookup", 0.41, 2.6, 1.8),
+        standbys=[wire.StandbyView(IDS[2], NAMES[2], "warm", 0, 36)],
+    )
+    return wire.Status(
+        "0.1.0", NOW_S - 3 * DAY_S, "https://console.example:8460", ["wss://console.example:8461"], 7, 8, [pipeline]
+    )
+
+
+def libraries() -> list[wire.Library]:
+    """One that is served and one that is not."""
+    return [
+        wire.Library(
+            "a" * 64, MODEL, "/srv/models/qwen3-8b", NOW_S - 2 * DAY_S, 36, 4_700_000_000, 40_960, family="qwen3",
+            layer_mode="int4_gptq", bits_per_weight=4.6, top1_agreement=0.91, mean_kl=0.05,
+        ),
+        wire.Library(
+            "b" * 64, "SmolLM2-135M-Instruct", "/srv/models/smollm2", NOW_S - 9 * DAY_S, 30, 90_000_000, 2_048,
+            family="llama", layer_mode="gguf", bits_per_weight=5.0, top1_agreement=0.99, mean_kl=0.002,
+        ),
+    ]  # fmt: skip
+
+
+def performances() -> wire.Performances:
+    """A quarter of an hour in which the model got busier."""
+    rates = [12 + place % 5 + place for place in range(30)]
+    firsts: list[float | None] = [420.0 + 9 * (place % 7) for place in range(30)]
+    betweens: list[float | None] = [62.0 + place % 4 for place in range(30)]
+    return wire.Performances(
+        30.0, [wire.ModelPerformance(MODEL, 57, 471.0, 65.0, [float(rate) for rate in rates], firsts, betweens)]
+    )
+
+
+def answers() -> dict[str, Any]:
+    """What each question is answered with, by its path."""
+    made: dict[Call[Any], Any] = {
+        calls.status(): status(),
+        calls.agents(): agents(),
+        calls.libraries(): libraries(),
+        calls.performances(): performances(),
+        calls.deliveries(): [wire.DeliveryView("SmolLM2-135M-Instruct", 0, 30, 7, 4, 0, NOW_S - 90)],
+        calls.builds(): builds.Builds([build()]),
+        calls.invites(): [
+            InviteRecord("11aa", "auto", 20, 7, "Second floor", NOW_S - DAY_S, "owner", NOW_S + DAY_S, None, ["north"]),
+            InviteRecord("22bb", "manual", 1, 1, "Lab", NOW_S - 3 * DAY_S, "owner", NOW_S - DAY_S, None),
+        ],
+        calls.users(): [User("owner", "owner", NOW_S - 30 * DAY_S, None, True)],
+        calls.keys(): [
+            ApiKey("k1", "Editor plug-in", ["chat"], NOW_S - 5 * DAY_S, NOW_S + 25 * DAY_S, None, "owner",
+                   Quota(4, 2_000_000), 48_200),
+        ],
+    }  # fmt: skip
+    return {urlsplit(call.path).path: answer for call, answer in made.items()}
+
+
+def build() -> builds.Build:
+    """A build half way."""
+    return builds.Build(
+        build_id="b1", request=builds.BuildRequest("/srv/checkpoints/llama-3.1-8b", "/srv/models/llama-3.1-8b"),
+        model_id="Llama-3.1-8B-Instruct", state="running", phase="layers", by="owner", family="llama", layer=18,
+        layer_count=32, layer_s=6.1, left_s=96.0, created_s=NOW_S - 130, begun_s=NOW_S - 120, news_s=NOW_S - 2,
+        spent_s=118.0, memory_bytes=1_300_000_000, memory_peak_bytes=1_500_000_000, estimated_bytes=4_900_000_000,
+        estimated_s=230.0, estimated_memory_bytes=1_700_000_000,
+    )  # fmt: skip
+
+
+class SayingBridge(Bridge):
+    """Answers every question at once, on the thread that asks; what it does not know it refuses."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(Access("https://console.example:8460", "token", Path("ca.pem")), parent)
+        self.answers = answers()
+
+    def ask(
+        self,
+        call: Call[Any],
+        on_answer: Callable[[Any], object] = lambda _: None,
+        on_failed: Callable[[Any], object] = lambda _: None,
+    ) -> Job:
+        path = urlsplit(call.path).path
+        if call.method == "GET" and path in self.answers:
+            on_answer(self.answers[path])
+        else:
+            on_failed(ServiceRefused(f"Nothing is known of {path}.", status=404))
+        return Job(self)
+
+    def follow(
+        self, call: LineCall[Any], on_line: Callable[[Any], object], on_end: Callable[[Any], object] = lambda _: None
+    ) -> Job:
+        on_end(ServiceRefused(f"Nothing is known of {call.path}.", status=404))
+        return Job(self)
+
+
+def shown_desk(folder: Path) -> Desk:
+    """Return a desk whose service says what this module says."""
+    bridge = SayingBridge()
+    feeds = [Feed(bridge, call, 3600.0, bridge) for call in (calls.status(), calls.agents(), calls.libraries())]
+    me = wire.Me("owner", "owner", sorted(["chat", "view", "operate", "audit", "admin"]))
+    return Desk(bridge, feeds[0], feeds[1], feeds[2], me, folder)
