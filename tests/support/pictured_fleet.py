@@ -21,7 +21,9 @@ from console.gui.bridge import Bridge
 from console.gui.feed import Feed
 from console.gui.page import Desk
 from console.pipeline.types import SpeculationStatus, StageStatus
-from console.registry.records import ApiKey, InviteRecord, Quota, User
+from console.planner.given import CheckedPipeline, CheckedPlan, CheckedStage, UsablePc
+from console.planner.types import Plan, PlannedStage
+from console.registry.records import ApiKey, AuditEntry, InviteRecord, Quota, User
 
 NOW_S = 1_796_000_000.0
 MODEL = "Qwen3-8B"
@@ -131,8 +133,36 @@ def answers() -> dict[str, Any]:
             ApiKey("k1", "Editor plug-in", ["chat"], NOW_S - 5 * DAY_S, NOW_S + 25 * DAY_S, None, "owner",
                    Quota(4, 2_000_000), 48_200),
         ],
+        calls.policy(): wire.PolicyView(
+            [
+                wire.PolicyScope("", {"idle_start_s": 600.0, "schedule": "Mon-Fri 18:00-07:00"}, 3, NOW_S - DAY_S),
+                wire.PolicyScope("lab", {"idle_start_s": 120.0}, 1, NOW_S - 3 * DAY_S),
+            ],
+            [], {},
+        ),
+        calls.authority(): wire.AuthorityView("f" * 16, "Example fleet", "ab" * 32, "steady", 0.0, ["7b01"], "keyring"),
+        calls.audit(): [
+            AuditEntry(9 - place, NOW_S - 600.0 * place, "owner", action, IDS[place], "192.0.2.7", {}, "")
+            for place, action in enumerate(("deployment.begin", "device.approve", "invite.create", "key.create"))
+        ],
+        calls.check_plan(wire.DeployRequest(model=MODEL)): checked(),
     }  # fmt: skip
     return {urlsplit(call.path).path: answer for call, answer in made.items()}
+
+
+def checked() -> CheckedPlan:
+    """The plan that runs, as the service finds it."""
+    stages = [
+        PlannedStage(IDS[place], NAMES[place], "CPU", "paged", first, last, ms, 2_700_000_000)
+        for place, (first, last, ms) in enumerate(((0, 19, 38.4), (19, 36, 35.9)))
+    ]
+    plan = Plan(MODEL, 2048, 8, stages, 25.8, 51.6, ["Two PCs are needed to hold it."])
+    usable = [
+        UsablePc(agent.device_id, agent.name, 5_000_000_000, 2.0 + place / 10, measured=True, site="north")
+        for place, agent in enumerate(agents()[:5])
+    ]
+    pipeline = CheckedPipeline([CheckedStage(stage, 5_000_000_000) for stage in stages], plan, [], [])
+    return CheckedPlan(MODEL, 36, [pipeline], [], ["desk-03 is the slowest stage."], usable)
 
 
 def build() -> builds.Build:
@@ -160,7 +190,7 @@ class SayingBridge(Bridge):
         on_failed: Callable[[Any], object] = lambda _: None,
     ) -> Job:
         path = urlsplit(call.path).path
-        if call.method == "GET" and path in self.answers:
+        if path in self.answers and (call.method == "GET" or path.endswith("/check")):
             on_answer(self.answers[path])
         else:
             on_failed(ServiceRefused(f"Nothing is known of {path}.", status=404))

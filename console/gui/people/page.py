@@ -71,6 +71,7 @@ class PeoplePage(Page):
             empty="There is no key yet.",
         )
         self.tabs = QTabWidget()
+        self.tabs.setDocumentMode(True)  # without Fusion's frame, whose ground is another than the window's
         self.tabs.addTab(self.people, "P&eople")
         self.tabs.addTab(self.api_keys, "API &keys")
         self.rows.addWidget(self.tabs, 1)

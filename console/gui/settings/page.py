@@ -27,6 +27,7 @@ class SettingsPage(Page):
         self.policy_tab = PolicyTab(desk, self.policy)
         self.service_tab = ServiceTab(desk, self.authority)
         self.tabs = QTabWidget()
+        self.tabs.setDocumentMode(True)  # without Fusion's frame, whose ground is another than the window's
         self.tabs.addTab(self.policy_tab, "&Volunteering")
         self.tabs.addTab(self.service_tab, "Service and a&uthority")
         for tab in (self.policy_tab, self.service_tab):
