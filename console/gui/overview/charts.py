@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
+import numpy.typing as npt
 import pyqtgraph
 from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QColor, QPalette
@@ -17,6 +18,17 @@ from agent.look.widgets import label
 Series = tuple[str, Sequence[float | None]]
 STYLES = (Qt.PenStyle.SolidLine, Qt.PenStyle.DashLine, Qt.PenStyle.DotLine, Qt.PenStyle.DashDotLine)
 MOST_LINES = 8
+
+
+def drawable(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
+    """Return the values with gaps as NaN; a single one between gaps lasts for two, because a line has two ends."""
+    drawn = np.array([np.nan if one is None else one for one in values], np.float64)
+    gaps = np.concatenate([[True], np.isnan(drawn), [True]])
+    for place in np.flatnonzero(~gaps[1:-1] & gaps[:-2] & gaps[2:]):
+        beside = place + 1 if place + 1 < len(drawn) else place - 1
+        if beside >= 0:
+            drawn[beside] = drawn[place]
+    return drawn
 
 
 class Chart(QWidget):
@@ -61,7 +73,7 @@ class Chart(QWidget):
             if name not in self._lines:
                 self._lines[name] = self.plot.plot(name=name, connect="finite")
             minutes = -np.arange(len(values), 0, -1) * self.bucket_s / 60
-            self._lines[name].setData(minutes, np.array([np.nan if one is None else one for one in values], float))
+            self._lines[name].setData(minutes, drawable(values))
         longest = max((len(values) for _, values in self._series), default=180)
         self.plot.setXRange(-longest * self.bucket_s / 60, 0, padding=0)
         known = [one for _, values in self._series for one in values if one is not None]
