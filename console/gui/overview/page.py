@@ -15,6 +15,8 @@ from console.gui.overview.alerts import alerts
 from console.gui.overview.charts import Chart
 from console.gui.overview.endpoint import base_url, curl
 from console.gui.overview.totals import count
+from console.gui.overview.tour import CHAT, tour
+from console.gui.overview.tour_view import TourView
 from console.gui.overview.widgets import AlertList, TotalsStrip, ms_text
 from console.gui.page import Desk, Page
 from console.gui.programs import open_chat
@@ -36,6 +38,8 @@ class OverviewPage(Page):
         self.performance = Feed(desk.bridge, calls.performances(), PERFORMANCE_EVERY_S, desk.bridge)
         super().__init__(desk, desk.status, desk.agents, desk.libraries, self.performance)
         self.strip = TotalsStrip()
+        self.tour = TourView(desk.settings_folder)
+        self.tour.wants.connect(self._follow_tour)
         self.alerts = AlertList()
         self.alerts.wants.connect(self.wants)
         self.models = Table("Models that are served", COLUMNS)
@@ -53,6 +57,7 @@ class OverviewPage(Page):
 
     def _lay_out(self) -> None:
         self.rows.addWidget(self.strip)
+        self.rows.addWidget(self.tour)
         self.rows.addWidget(heading("What needs you"))
         self.rows.addWidget(self.alerts)
         self.rows.addWidget(heading("Models"))
@@ -96,7 +101,10 @@ class OverviewPage(Page):
             _most(one.between_tokens_ms for one in slowest),
         )
         if agents is not None:
-            self.alerts.show_alerts(alerts(status, agents, libraries))
+            self.tour.show_steps(tour(status, agents, libraries))
+            # The steps say what the hints would.
+            found = alerts(status, agents, libraries)
+            self.alerts.show_alerts([one for one in found if one.severity != "hint" or not self.tour.is_wanted])
         self.models.show_rows(
             [_row(pipeline, by_model.get(pipeline.model)) for pipeline in status.pipelines], right=(3, 4, 5, 6, 7)
         )
@@ -123,6 +131,12 @@ class OverviewPage(Page):
     def _follow_choice(self) -> None:
         for button in (self.copy_curl, self.go):
             button.setEnabled(bool(self._chosen()))
+
+    def _follow_tour(self, page: str, what: str) -> None:
+        if page == CHAT:
+            self._open_chat()
+        else:
+            self.wants.emit(page, what)
 
     def _open_chat(self) -> None:
         if not open_chat():
