@@ -28,7 +28,7 @@ from console.cli_plan import add_plan, add_rules, rules_from
 from console.cli_policy import add_policy
 from console.cli_tools import Commands, client_of, command, show
 from console.data import default_data_folder
-from console.errors import ClientError, ConsoleError
+from console.errors import ClientError, ConsoleError, UsageWrong
 from console.fleet.delivery import DeliveryEnded, DeliveryEvent
 from console.plan_files import read_plan
 
@@ -225,7 +225,7 @@ def _models(options: argparse.Namespace) -> int:
 
 def _deploy(options: argparse.Namespace) -> int:
     if (options.model is None) == (options.plan is None):
-        raise ClientError("Name a model to deploy, or a plan made by hand with --plan FILE.")
+        raise UsageWrong("Name a model to deploy, or a plan made by hand with --plan FILE.")
     request = _asked(options) if options.plan is None else read_plan(options.plan)
     broken: wire.Broken | None = None
     with client_of(options) as console, tables.DeployView(tables.printer()) as view:

@@ -10,6 +10,7 @@ ConsoleError
  ├─ BuildRefused         a library cannot be built so: no checkpoint, no room, a folder that may not be used
  ├─ ModelUnavailable     the model is known but cannot answer now: `retry_after_s` says when to ask again
  └─ ClientError          the command line could not do what it was asked
+     ├─ UsageWrong           what was asked makes no sense
      ├─ ServiceUnreachable   no console answers at that address
      └─ ServiceRefused       the console said no: `status` and `code` say how
 
@@ -71,6 +72,12 @@ class ModelUnavailable(ConsoleError):
 
 class ClientError(ConsoleError):
     """The command line could not do what it was asked."""
+
+
+class UsageWrong(ClientError):
+    """What was asked of the command line makes no sense."""
+
+    exit_code = 2
 
 
 class ServiceUnreachable(ClientError):

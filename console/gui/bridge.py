@@ -5,7 +5,6 @@ bridge.ask(calls.agents(), self._show, self._fail)
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +13,7 @@ import httpx2
 from PySide6.QtCore import QObject, Signal
 
 from agent.look.loop import Job, LoopThread
+from agent.threads import finish_in_thread
 from console.access import Access
 from console.call import Call, LineCall, answer_of, refusal_of, unreachable
 from console.errors import ClientError, ServiceRefused, ServiceUnreachable
@@ -100,7 +100,7 @@ class Bridge(LoopThread):
             part = path.with_name(f".{path.name}.part")
             try:
                 count = await self._save(call, part)
-                await asyncio.to_thread(part.replace, path)
+                await finish_in_thread(lambda: part.replace(path))
             except ClientError as error:
                 self._fail(job, error, on_failed)
             except OSError as error:
@@ -117,7 +117,7 @@ class Bridge(LoopThread):
 
     async def _save(self, call: LineCall[bytes], part: Path) -> int:
         lines: list[bytes] = []
-        with await asyncio.to_thread(part.open, "wb") as file:
+        with await finish_in_thread(lambda: part.open("wb"), release=lambda file: file.close()) as file:
             count = 0
 
             def keep(line: bytes) -> None:
@@ -129,7 +129,7 @@ class Bridge(LoopThread):
                     lines.clear()
 
             await self._follow(call, keep)
-            await asyncio.to_thread(file.writelines, lines)
+            await finish_in_thread(lambda: file.writelines(lines))
         return count
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from agent.look.loop import Job
+from agent.threads import finish_in_thread
 from console import calls
 from console.access import Access, access_of
 from console.api.admin import types as wire
@@ -111,7 +112,7 @@ class Connecting(QObject):
             return
 
         async def keep(job: Job) -> None:
-            kept = await asyncio.to_thread(self._keep, entry)
+            kept = await finish_in_thread(lambda: self._keep(entry))
             bridge.post(job.guard(self._end), replace(entry, not_kept=entry.place.stay and not kept))
 
         bridge.begin(keep)

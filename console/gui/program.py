@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from PySide6.QtCore import QObject, QSettings, Qt, QTimer
 from PySide6.QtWidgets import QMenu
 
 from agent.look.loop import Job
+from agent.threads import finish_in_thread
 from console import calls
 from console.access import access_of
 from console.api.admin import types as wire
@@ -161,7 +161,7 @@ class ConsoleProgram(QObject):
             return
 
         async def forget(job: Job) -> None:
-            await asyncio.to_thread(self._kept.forget, entry.place.url)
+            await finish_in_thread(lambda: self._kept.forget(entry.place.url))
             desk.bridge.post(job.guard(self._leave))
 
         desk.bridge.begin(forget)
@@ -229,7 +229,7 @@ class ConsoleProgram(QObject):
         if self.desk is not None:
 
             async def write(_: Job) -> None:
-                await asyncio.to_thread(self._places.write, entry.place)
+                await finish_in_thread(lambda: self._places.write(entry.place))
 
             self.desk.bridge.begin(write)
 

@@ -125,7 +125,7 @@ def test_without_a_service_the_exit_code_is_3(tmp_path: Path, run: Run) -> None:
     assert "fallow-console serve" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["deploy"], ["key"], ["invite", "--uses", "many"]])
+@pytest.mark.parametrize("arguments", [["fly"], ["deploy"], ["key"], ["invite", "--uses", "many"]])
 def test_wrong_usage_is_exit_code_2(run: Run, arguments: list[str]) -> None:
     assert run(*arguments).returncode == 2
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,18 @@ from console.access import Access, access_of
 from console.service import ConsoleService, ServiceSettings
 from tests.support.patience import PATIENCE_S
 
+WORKERS = 4
+
 T = TypeVar("T")
+
+
+def full_pool() -> ThreadPoolExecutor:
+    """Return a pool that has all its threads: one that came later would look like the leak of a test."""
+    pool, all_there = ThreadPoolExecutor(WORKERS, "console of a test"), threading.Barrier(WORKERS + 1)
+    for _ in range(WORKERS):
+        pool.submit(all_there.wait)
+    all_there.wait(PATIENCE_S)
+    return pool
 
 
 class ConsoleThread:
@@ -48,6 +60,7 @@ class ConsoleThread:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
+        self._loop.set_default_executor(full_pool())
         async with ConsoleService(self._settings) as service:
             self.service = service
             self._started.set()

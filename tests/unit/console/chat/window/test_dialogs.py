@@ -12,6 +12,7 @@ import pytest
 from PySide6.QtCore import QPoint, QUrl
 from PySide6.QtGui import QImage, QTextDocument
 from PySide6.QtTest import QAbstractItemModelTester
+from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
 from console.chat.records import Chat, Folder, Preset, Sampling, Setup
@@ -200,10 +201,14 @@ def test_a_second_start_brings_the_first_window_up(tmp_path: Path, qtbot: QtBot)
     again.end()
 
 
-def test_the_menu_of_a_row_opens_where_it_was_asked_for(window: ChatWindow) -> None:
+def test_the_menu_of_a_row_opens_where_it_was_asked_for(window: ChatWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unopened(QMenu):
+        def exec(self, *_: object) -> None:  # type: ignore[override]  # nobody is there to choose
+            """Return at once."""
+
+    monkeypatch.setattr("console.chat.window.chatlist.QMenu", Unopened)
     window.desk.add("user", "Hi", parent_id=None)
     asked: list[tuple[str, str]] = []
-    window.sidebar.view.menu_wanted.disconnect()
     window.sidebar.view.menu_wanted.connect(lambda kind, key, _: asked.append((kind, key)))
     window.sidebar.view.customContextMenuRequested.emit(QPoint(5, 5))
     window.sidebar.view.customContextMenuRequested.emit(QPoint(5, 500))
