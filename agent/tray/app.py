@@ -13,6 +13,7 @@ from PySide6.QtCore import QLocale, QSettings
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from agent.look import palettes
+from agent.look.collecting import Collector
 from agent.look.icons import app_icon
 from agent.settings import default_data_folder
 from agent.tray.program import TrayProgram
@@ -51,6 +52,8 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_OTHER_HANGS
     program = TrayProgram(options.data, texts, settings)
     app.aboutToQuit.connect(program.stop)
+    collector = Collector(app)
+    app.aboutToQuit.connect(collector.stop)
     program.start()
     if options.show:
         program.open_window()

@@ -14,6 +14,7 @@ from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 
 from agent.look import palettes
+from agent.look.collecting import Collector
 from agent.look.icons import app_icon
 from console.chat.account import Account
 from console.chat.window.desk import Desk
@@ -59,6 +60,8 @@ def main(argv: list[str] | None = None) -> int:
     window = ChatWindow(desk, QSettings("fallow", "chat"))
     single.wanted.connect(window.bring_up)
     window.start(link)
+    collector = Collector(app)
+    app.aboutToQuit.connect(collector.stop)
     window.bring_up()
     code = app.exec()
     desk.stop()

@@ -12,6 +12,7 @@ from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 
 from agent.look import palettes
+from agent.look.collecting import Collector
 from agent.look.icons import app_icon
 from console.gui.pages import PAGES
 from console.gui.program import ConsoleProgram
@@ -35,5 +36,7 @@ def run(
     palettes.choose(app, colours)
     program = ConsoleProgram(folder, QSettings("fallow", "console"), PAGES, settings_folder=settings_folder)
     app.aboutToQuit.connect(program.stop)
+    collector = Collector(app)
+    app.aboutToQuit.connect(collector.stop)
     program.start()
     return app.exec()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from PySide6.QtCore import QFileSystemWatcher, QObject, Signal
+from PySide6.QtCore import QFileSystemWatcher, QObject, Signal, Slot
 
 from agent.folder_lock import FolderBusy, FolderLock
 
@@ -34,12 +34,16 @@ class SingleWindow(QObject):
             return False
         self._wish.write_text("", "ascii")
         self._watcher = QFileSystemWatcher([str(self._wish)], self)
-        self._watcher.fileChanged.connect(lambda _: self.wanted.emit())
+        self._watcher.fileChanged.connect(self._hear)
         return True
 
     def end(self) -> None:
         """Give the place up."""
         if self._watcher is not None:
-            self._watcher.deleteLater()
+            self._watcher.removePath(str(self._wish))
             self._watcher = None
             self._lock.release()
+
+    @Slot(str)
+    def _hear(self, _: str) -> None:
+        self.wanted.emit()
