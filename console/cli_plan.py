@@ -15,7 +15,7 @@ from console import plan_tables
 from console.api.admin import types as wire
 from console.api.admin.plan_types import PlanRequest, Question
 from console.cli_tools import Commands, client_of, command, show
-from console.errors import ClientError
+from console.errors import ClientError, UsageWrong
 from console.plan_files import read_plan, request_with, write_plan
 from console.planner.types import Crossing
 
@@ -104,7 +104,7 @@ def moment_of(text: str, now: datetime) -> datetime:
 
 def _plan(options: argparse.Namespace) -> int:
     if (options.model == CHECK) != (options.file is not None):
-        raise ClientError(f"A file belongs to {CHECK}, and to it alone: fallow-console plan {CHECK} FILE")
+        raise UsageWrong(f"A file belongs to {CHECK}, and to it alone: fallow-console plan {CHECK} FILE")
     if options.model == WHAT_IF:
         return _what_if(options)
     if options.model == CHECK:

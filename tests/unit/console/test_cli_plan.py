@@ -113,5 +113,5 @@ def test_a_file_goes_with_check_alone_and_a_model_or_a_plan_with_deploy(capsys: 
         ["deploy"],
         ["deploy", "small", "--plan", "f"],
     ):
-        assert main(arguments) == 1
+        assert main(arguments) == 2
         assert "FILE" in capsys.readouterr().err
