@@ -48,13 +48,12 @@ from agent.seen import ConsoleView
 from agent.stage.types import DirectSpec
 from agent.stages import Stages
 from agent.volunteer.duty import Volunteer
+from agent.volunteer.leaving import HAND_OVER_S
 from agent.volunteer.reasons import ReasonCode
 
 log = logging.getLogger(__name__)
 
 WELCOME_WAIT_S = 20.0
-HAND_OVER_S = 8.0
-"""How long a PC that leaves waits for others to take its stages over; its owner never does."""
 SERVING_SHARE = 0.25
 """Whoever serves a stage beats four times as often: answers wait while it is not known that it is gone."""
 
@@ -155,9 +154,8 @@ class Session:
 
     def tell_availability(self) -> None:
         """Tell the console now whether plans may count on this PC; with a stage that means to yield it, if not."""
-        state, reasons = self._owner.availability()
-        if state == "held" and self._stages.phase in ("ready", "loading"):
-            self._say(Yield(self._stages.epochs(), reasons))
+        if self._owner.refusal() and self._stages.phase in ("ready", "loading"):
+            self._say(Yield(self._stages.epochs(), self._owner.availability()[1]))
         else:
             self._say(self._heartbeat())
 

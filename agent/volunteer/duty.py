@@ -27,6 +27,7 @@ from agent.volunteer.errors import PolicyRefused
 from agent.volunteer.explain import explain
 from agent.volunteer.facts import Facts, Memory, Power, Reading
 from agent.volunteer.keeping import PolicyKeeper
+from agent.volunteer.leaving import HandingOver
 from agent.volunteer.machine import step
 from agent.volunteer.policy import Merged, Policy, allows_device
 from agent.volunteer.probes.base import SystemEvent
@@ -133,6 +134,7 @@ class Volunteer:
         self._armed = False
         self._inputs, self._inputs_looked_at, self._input_source = 0, 0, ""
         self._suspending = self._shutting_down = False
+        self._handing_over = HandingOver()
         self._empty = asyncio.Event()
         self._giving_back: asyncio.Task[None] | None = None
         self._give_back_again_s = 0.0
@@ -243,7 +245,8 @@ class Volunteer:
     def availability(self) -> tuple[Availability, list[str]]:
         """Say whether plans may count on this PC, and the codes of the reasons why not."""
         if self._is_willing:
-            return "available", []
+            # Who is taken out of service works on until others have taken over, and is planned with no more.
+            return ("held", [ReasonCode.DRAIN.value]) if self._handing_over.is_on else ("available", [])
         return "held", self.state.codes()
 
     def refusal(self, device: str = "") -> str:
@@ -294,12 +297,14 @@ class Volunteer:
         else:
             self._empty.clear()
         facts = self._board.snapshot() if self._board is not None else resting_facts(now_s)
-        self.state = state = step(before, facts, self.policy, situation, now_s=now_s, orders=orders)
+        handed_over = self._handing_over.is_on
+        policy = self._handing_over.spare(self.policy, serves=situation.stage == "ready", now_s=now_s)
+        self.state = state = step(before, facts, policy, situation, now_s=now_s, orders=orders)
         if self._is_willing:
             self._reopen(inputs)
         else:
             self._shut()
-        if before.offers != state.offers:
+        if before.offers != state.offers or handed_over != self._handing_over.is_on:
             work.tell_availability()
         if before.phase is not state.phase:
             log.info("%s", explain(state).headline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -33,10 +34,12 @@ from agent.settings import AgentSettings, read_state
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.types import Epoch, Nack, PipelineId
 from agent.volunteer import device_use
+from agent.volunteer.documents import PolicyBody
 from agent.volunteer.memory import LARGEST_RATIO
+from agent.volunteer.policy import Wishes
 from agent.volunteer.proof import Taken
 from console.fleet.errors import StageLoadFailed
-from console.fleet.events import AgentJoined, AgentLeaving, AgentLost, StageDied
+from console.fleet.events import AgentJoined, AgentLeaving, AgentLost, AgentYielded, StageDied
 from tests.conftest import ExpectLogs
 from tests.support.agents import Agent, always_here, load, running_agent
 from tests.support.fleet import Fleet, join, make_load, make_step, running_fleet
@@ -315,6 +318,27 @@ async def test_who_stops_hands_over_first_where_somebody_takes_over(tmp_path: Pa
             await fleet.hub.unload(agent.device_id, PipelineId(1))
             await agent.task
             assert fleet.events[-1] == AgentLost(agent.device_id, "The agent was stopped")
+
+
+async def test_who_is_taken_out_of_service_hands_over_first(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path, hands_over=True) as fleet:
+        _, digest = make_library(tmp_path / "library")
+        fleet.distribution.register(tmp_path / "library")
+        async with running_agent(fleet) as agent:
+            volunteer = agent.service._volunteer
+            deciding = asyncio.create_task(volunteer.run(agent.service))
+            await load(fleet, agent, make_load(library_digest=digest))
+            volunteer.keeper._admin = PolicyBody(1, "fleet", "pc", 8, 0.0, math.inf, Wishes(drain=True))
+            volunteer.policy_changed()
+            await fleet.wait_for(lambda: fleet.events[-1] == AgentLeaving(agent.device_id))
+            (child,) = agent.children.started
+            assert child.write(make_step(stage=0)), "it still works"
+            await fleet.hub.unload(agent.device_id, PipelineId(1))
+            await until(lambda: bool(volunteer.refusal()))
+            assert child.closed
+            assert not any(isinstance(event, AgentYielded) for event in fleet.events)
+            deciding.cancel()
+            await asyncio.gather(deciding, return_exceptions=True)
 
 
 async def test_who_leaves_the_fleet_hands_over_first_and_says_so(tmp_path: Path) -> None:

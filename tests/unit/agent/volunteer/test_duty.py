@@ -440,3 +440,31 @@ async def test_the_end_of_the_agent_shuts_the_gates(tmp_path: Path) -> None:
         await duty.serve()
         gates = duty.volunteer.gates
     assert gates.are_shut
+
+
+def drain(duty: Duty) -> None:
+    """Let the administrator take the PC out of service."""
+    duty.volunteer.keeper._admin = PolicyBody(1, "fleet", "pc", 8, 0.0, math.inf, Wishes(drain=True))
+    duty.volunteer.policy_changed()
+
+
+async def test_a_pc_that_is_taken_out_of_service_works_on_until_others_have_taken_over(duty: Duty) -> None:
+    await duty.serve()
+    drain(duty)
+    await duty.until(lambda: duty.work.told[-1] == ("held", ["drain"]))
+    assert duty.volunteer.refusal() == ""
+    assert not duty.volunteer.gates.are_shut
+    assert duty.volunteer.state.phase is Phase.SERVING
+    duty.work.stages_phase = "none"  # the console has unloaded it
+    await duty.until(lambda: bool(duty.volunteer.refusal()))
+    assert "drain" in duty.volunteer.state.codes()
+    assert not duty.work.given_back
+
+
+async def test_the_owner_is_waited_for_by_no_handing_over(duty: Duty) -> None:
+    await duty.serve()
+    drain(duty)
+    await duty.until(lambda: duty.work.told[-1] == ("held", ["drain"]))
+    duty.volunteer.seen("keyboard")
+    assert duty.volunteer.gates.are_shut
+    await duty.until(lambda: bool(duty.volunteer.refusal()))
