@@ -61,8 +61,8 @@ def refusal_of(url: str, status: int, body: bytes) -> ServiceRefused:
     return ServiceRefused(said.message, status=status, code=said.code or "")
 
 
-def answer_of(url: str, call: Call[T], body: bytes) -> T:
-    """Read an answer. Raises ClientError."""
+def answer_of(url: str, call: Call[T] | LineCall[T], body: bytes) -> T:
+    """Read an answer, or one line of it. Raises ClientError."""
     try:
         return call.read(body)
     except msgspec.MsgspecError as error:

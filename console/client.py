@@ -175,7 +175,7 @@ class AdminClient:
                     raise refusal_of(self.url, response.status_code, response.read())
                 for line in response.iter_lines():
                     if line:
-                        last = call.read(line.encode())
+                        last = answer_of(self.url, call, line.encode())
                         yield last
         except httpx2.TransportError as error:
             raise unreachable(self.url, error) from None

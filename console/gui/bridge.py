@@ -176,7 +176,7 @@ class Bridge(LoopThread):
                     raise refusal_of(self.access.url, response.status_code, await response.aread())
                 async for line in response.aiter_lines():
                     if line:
-                        last = call.read(line.encode())
+                        last = answer_of(self.access.url, call, line.encode())
                         on_line(last)
         except httpx2.TransportError as error:
             raise unreachable(self.access.url, error) from None

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pytestqt.qtbot import QtBot
 
 from console import calls
 from console.access import Access
 from console.api.admin import types as wire
+from console.call import LineCall
 from console.errors import ClientError, ServiceRefused, ServiceUnreachable
 from console.gui.bridge import Bridge
 from console.gui.feed import Feed
@@ -66,6 +68,17 @@ def test_lines_come_one_by_one_and_their_end(bridge: Bridge, qtbot: QtBot) -> No
     bridge.follow(calls.deploy(wire.DeployRequest(model="nobody")), lines.append, ends.append)
     qtbot.waitUntil(lambda: len(ends) == 2)
     assert isinstance(ends[1], ClientError)
+
+
+def test_a_line_that_is_not_understood_is_an_end_that_says_so(bridge: Bridge, qtbot: QtBot) -> None:
+    ends: list[ClientError | None] = []
+    made: list[object] = []
+    bridge.ask(calls.create_key("another"), made.append)
+    qtbot.waitUntil(lambda: bool(made))
+    odd = LineCall("GET", calls.export_audit().path, msgspec.json.Decoder(int).decode)
+    bridge.follow(odd, made.append, ends.append)
+    qtbot.waitUntil(lambda: bool(ends))
+    assert "gave an answer that is not understood" in str(ends[0])
 
 
 def test_an_old_token_is_told(console: ConsoleThread, qtbot: QtBot) -> None:
