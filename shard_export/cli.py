@@ -20,7 +20,7 @@ from shard_export.library.store import check_target, verify_library
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shard_export.build.events import BuildEvent, BuildStarted
+    from shard_export.library.events import BuildEvent, BuildStarted
 
 EXIT_INTERRUPTED = 130
 MODES = ("auto", "gguf", "int4_gptq", "int4_asym", "int4_sym", "int8_asym")
@@ -263,7 +263,7 @@ def _progress(*, verbose: bool) -> Iterator[Callable[[BuildEvent], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from shard_export.build.events import BuildAdvice, BuildStarted, LayerDone
+    from shard_export.library.events import BuildAdvice, BuildStarted, LayerDone
 
     columns = (
         TextColumn("{task.description}"),

@@ -1,7 +1,4 @@
-"""What a build will need, said before anything is started: memory, disk, time. Pure.
-
-The figures are those of `shard_export.build`, which cannot be imported without torch; a test keeps them the same.
-"""
+"""What a build will need, said before anything is started: memory, disk, time. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +6,8 @@ from typing import NamedTuple
 
 from console.api.admin.build_types import BuildRequest
 from console.builds.checkpoints import CheckpointFacts
+from shard_export.library.estimates import BASE_MEMORY_BYTES, BITS, BITS_IN_EIGHT, bytes_of, estimate_build
 
-BASE_MEMORY_BYTES = 1_200 << 20
-MEMORY_BYTES_PER_WEIGHT = 5.0
-WEIGHTS_PER_CORE_SECOND = 8e6
-START_SECONDS = 15.0
-OVERHEAD_BYTES = 16 << 20
-BITS = {"int4_sym": 4.5, "int4_asym": 4.7, "int4_gptq": 5.1, "int8_asym": 8.1}
-BITS_IN_EIGHT = 9.0
 MOST_BITS_OF_FOUR = 5.2
 """Blocks with more bits a weight than this are stored in eight."""
 EVALUATION_BYTES_PER_WEIGHT = 4.0
@@ -34,20 +25,16 @@ class Needs(NamedTuple):
 
 def needs_of(facts: CheckpointFacts, request: BuildRequest, cores: int) -> Needs:
     """Estimate a build on a PC with so many cores."""
-    library_bytes = round(_library_bytes(facts, request)) + OVERHEAD_BYTES
-    return Needs(
-        memory_bytes=int(BASE_MEMORY_BYTES + MEMORY_BYTES_PER_WEIGHT * facts.largest_unit),
-        library_bytes=library_bytes,
-        seconds=START_SECONDS + facts.weights / (WEIGHTS_PER_CORE_SECOND * max(1, cores)),
-        evaluate_memory_bytes=int(BASE_MEMORY_BYTES + EVALUATION_BYTES_PER_WEIGHT * facts.weights + library_bytes),
+    raw_bytes = bytes_of(
+        matrices=facts.matrices,
+        matrix_bits=_matrix_bits(facts, request),
+        others=sum(facts.layers) - facts.matrices,
+        ends=facts.ends,
+        int8_ratio=request.int8_ratio,
     )
-
-
-def _library_bytes(facts: CheckpointFacts, request: BuildRequest) -> float:
-    bits = _matrix_bits(facts, request)
-    bits += request.int8_ratio * max(0.0, BITS_IN_EIGHT * facts.matrices - bits)
-    # What is no matrix stays in 32 bits.
-    return bits / 8 + (sum(facts.layers) - facts.matrices) * 4 + facts.ends * BITS_IN_EIGHT / 8
+    found = estimate_build(weights=facts.weights, largest_unit=facts.largest_unit, library_bytes=raw_bytes, cores=cores)
+    evaluate_bytes = BASE_MEMORY_BYTES + EVALUATION_BYTES_PER_WEIGHT * facts.weights + found.disk_bytes
+    return Needs(found.memory_bytes, found.disk_bytes, found.seconds, int(evaluate_bytes))
 
 
 def _matrix_bits(facts: CheckpointFacts, request: BuildRequest) -> float:

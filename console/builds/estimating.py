@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from console.builds.checkpoints import CheckpointFacts, look_at
 from console.builds.estimate import Needs, needs_of
 from console.builds.exporter import Exporter, Families
 from shard_export.library.errors import LibraryExists
+from shard_export.library.estimates import usable_cores
 from shard_export.library.manifest import MANIFEST_NAME
 from shard_export.library.store import check_target, existing_parent, work_folder_of
 
@@ -54,7 +53,7 @@ def kept_layers(out: Path) -> int:
 
 def _beside_this_pc(request: BuildRequest, facts: CheckpointFacts) -> BuildEstimate:
     out = Path(request.out)
-    needs = needs_of(facts, request, _cores())
+    needs = needs_of(facts, request, usable_cores())
     kept = min(kept_layers(out), len(facts.layers))
     work = work_folder_of(out)
     kept_bytes = sum(path.stat().st_size for path in work.rglob("*.bin") if path.is_file()) if kept else 0
@@ -128,7 +127,3 @@ def _notes(facts: CheckpointFacts, families: Families, estimate: BuildEstimate, 
             f"Evaluating reads the whole model, about {estimate.evaluate_memory_bytes / 1e9:.1f} GB of memory; "
             f"{estimate.memory_free_bytes / 1e9:.1f} GB are free, so it will be left out."
         )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,66 +1,15 @@
-"""What `fallow-export build --json-events` reports, as far as the console needs it; the exporter has the docstrings."""
+"""Lines of `fallow-export build --json-events`, into events and back into words for the log."""
 
 from __future__ import annotations
 
 import msgspec
 
+from shard_export.library.events import BuildAdvice, BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
 
-class Started(msgspec.Struct, frozen=True, tag="started", tag_field="type"):
-    """The checkpoint is open; `finished_layers` were made by an earlier build."""
-
-    model_id: str
-    family: str
-    layer_count: int
-    estimated_bytes: int
-    estimated_memory_bytes: int = 0
-    estimated_seconds: float = 0.0
-    finished_layers: int = 0
-    restarted_because: str = ""
-    notes: list[str] = []
+_DECODER = msgspec.json.Decoder(BuildEvent)
 
 
-class LayerDone(msgspec.Struct, frozen=True, tag="layer", tag_field="type"):
-    """A layer is written."""
-
-    index: int
-    layer_count: int
-    seconds: float
-    eta_s: float
-    fp32_error: float
-    compressed_error: float
-
-
-class Published(msgspec.Struct, frozen=True, tag="published", tag_field="type"):
-    """The library is complete at its place."""
-
-    folder: str
-    library_digest: str
-    size_bytes: int
-    seconds: float
-    top1_agreement: float
-    mean_kl: float
-
-
-class Advice(msgspec.Struct, frozen=True, tag="advice", tag_field="type"):
-    """What another package says about the model."""
-
-    package: str
-    message: str
-
-
-class Failed(msgspec.Struct, frozen=True, tag="failed", tag_field="type"):
-    """The build ended without a library."""
-
-    error: str
-    message: str
-    exit_code: int
-
-
-Event = Started | LayerDone | Published | Advice | Failed
-_DECODER = msgspec.json.Decoder(Event)
-
-
-def event_of(line: bytes) -> Event | None:
+def event_of(line: bytes) -> BuildEvent | None:
     """Read a line; None for one that is no event, or one of a newer exporter."""
     try:
         return _DECODER.decode(line)
@@ -68,10 +17,10 @@ def event_of(line: bytes) -> Event | None:
         return None
 
 
-def line_of(event: Event) -> str:
+def line_of(event: BuildEvent) -> str:
     """Say an event in one line of the log."""
     match event:
-        case Started():
+        case BuildStarted():
             more = f", going on after {event.finished_layers} finished layers" if event.finished_layers else ""
             again = f", starting over: {event.restarted_because}" if event.restarted_because else ""
             return f"{event.model_id} ({event.family}), {event.layer_count} layers{more}{again}"
@@ -80,9 +29,9 @@ def line_of(event: Event) -> str:
                 f"layer {event.index + 1} of {event.layer_count}: {event.seconds:.1f} s, error {event.fp32_error:.1e} "
                 f"before and {event.compressed_error:.1e} after compression"
             )
-        case Published():
+        case BuildPublished():
             return f"published: {event.folder}, {event.size_bytes / 1e6:.0f} MB, in {event.seconds:.0f} s"
-        case Advice():
+        case BuildAdvice():
             return f"{event.package}: {event.message}"
-        case Failed():
+        case BuildFailed():
             return f"failed ({event.error}): {event.message}"

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from console.api.admin.build_types import Build, Gate
-from console.builds.events import Event, Failed, LayerDone, Published, Started
+from shard_export.library.events import BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
 
 LEAST_STALL_S = 300.0
 """A head, or the first layer of a large model, may take minutes without a word."""
@@ -40,11 +40,11 @@ def begun(build: Build, now_s: float) -> Build:
     )
 
 
-def heard(build: Build, event: Event, now_s: float) -> Build:
+def heard(build: Build, event: BuildEvent, now_s: float) -> Build:
     """The exporter reported something."""
     build = msgspec.structs.replace(build, news_s=now_s)
     match event:
-        case Started():
+        case BuildStarted():
             notes = list(event.notes)
             if event.restarted_because:
                 notes.insert(0, f"It started over: {event.restarted_because}.")
@@ -71,14 +71,14 @@ def heard(build: Build, event: Event, now_s: float) -> Build:
                 layer_count=event.layer_count,
                 layer_s=(build.layer_s * (fresh - 1) + event.seconds) / fresh,
             )
-        case Published():
+        case BuildPublished():
             return msgspec.structs.replace(
                 build,
                 digest=event.library_digest,
                 size_bytes=event.size_bytes,
                 gate=Gate(event.top1_agreement, event.mean_kl),
             )
-        case Failed():
+        case BuildFailed():
             return msgspec.structs.replace(build, error=event.error, message=event.message)
         case _:
             return build

@@ -16,8 +16,7 @@ import torch
 
 from shard_export.build.advice import heard
 from shard_export.build.draft import check_draft
-from shard_export.build.estimate import check_resources, estimate_build, keep_heap_small, trim_heap
-from shard_export.build.events import BuildAdvice, BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
+from shard_export.build.estimate import check_resources, keep_heap_small, trim_heap
 from shard_export.build.journal import EMBED, Journal, make_key, versions
 from shard_export.build.making import UnitMaker
 from shard_export.build.options import BuildOptions
@@ -28,6 +27,8 @@ from shard_export.build.tokenizer import save_tokenizer
 from shard_export.build.workspace import Workspace
 from shard_export.checkpoint.source import open_checkpoint
 from shard_export.library.errors import BuildCancelled, ExportError
+from shard_export.library.estimates import estimate_build, usable_cores
+from shard_export.library.events import BuildAdvice, BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
 from shard_export.library.manifest import FORMAT_VERSION, EndToEnd, Manifest, Parity, Tokens, Unit, library_digest
 from shard_export.library.store import check_target, disk_errors, publish
 
@@ -146,6 +147,7 @@ class _Build:
             weights=layers + ends,
             largest_unit=self._skeleton.largest_unit(),
             library_bytes=self._recipe.library_bytes(),
+            cores=usable_cores(),
         )
         self._report(
             BuildStarted(

@@ -17,6 +17,7 @@ from shard_export.build.quantize import compress_unit
 from shard_export.build.rounding import KeepBlocks, Matrices, RoundByInputs
 from shard_export.build.sensitivity import choose_for_eight_bits, room_for_eight_bits
 from shard_export.library.errors import CompressionError
+from shard_export.library.estimates import BITS, BITS_IN_EIGHT, bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 CHOICES: tuple[str, ...] = ("auto", *get_args(Mode))
 
-# With scales and zero points, at 32 columns a group; a bit over, for an estimate before the start.
-_BITS = {"int4_sym": 4.5, "int4_asym": 4.7, "int4_gptq": 5.1, "int8_asym": 8.1, "Q4_0": 4.5, "Q4_1": 5.1, "Q4_K": 5.1}
-_BITS_IN_EIGHT = 9.0
 _KEPT = ("gguf", "int8_asym")
 
 
@@ -77,14 +75,13 @@ class Recipe:
     def library_bytes(self) -> float:
         """Estimate the size of the units."""
         layers, ends = self._skeleton.weight_count()
-        bits = matrices = 0.0
+        bits, matrices = 0.0, 0
         for index, shapes in enumerate(self._skeleton.shapes):
             for name, shape in shapes.items():
                 matrices += math.prod(shape)
                 bits += math.prod(shape) * self._bits(self._skeleton.full_name(index, name))
-        bits += self._ratio * max(0.0, _BITS_IN_EIGHT * matrices - bits)
-        # What is no matrix stays in 32 bits.
-        return bits / 8 + (layers - matrices) * 4 + ends * _BITS_IN_EIGHT / 8
+        others = layers - matrices
+        return bytes_of(matrices=matrices, matrix_bits=bits, others=others, ends=ends, int8_ratio=self._ratio)
 
     def start(self, tokenizer: Any) -> None:
         """Prepare the text that roundings are chosen by, if they are."""
@@ -158,4 +155,4 @@ class Recipe:
 
     def _bits(self, name: str) -> float:
         applied = self._formats.get(name, "") if self.layers == "gguf" else self.layers
-        return _BITS.get(applied, _BITS_IN_EIGHT)
+        return BITS.get(applied, BITS_IN_EIGHT)

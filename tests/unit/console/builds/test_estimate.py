@@ -10,16 +10,14 @@ import pytest
 
 from console.api.admin import build_types
 from console.api.admin.build_types import BuildRequest
-from console.builds import checkpoints, estimate, events
+from console.builds import checkpoints, estimate
 from console.builds.checkpoints import CheckpointFacts, look_at
 from console.builds.exporter import build_arguments
 from console.builds.gguf_header import HeaderBad, read_gguf_header
 from console.errors import BuildRefused
 from shard_export import cli
-from shard_export.build import estimate as theirs
-from shard_export.build import events as their_events
 from shard_export.build import options as their_options
-from shard_export.build import recipes
+from shard_export.library.estimates import BITS, BITS_IN_EIGHT, estimate_build
 from tests.conftest import SampleModel
 from tests.support.builds import make_played_checkpoint
 
@@ -27,33 +25,15 @@ REQUEST = BuildRequest(source="/s", out="/o")
 FACTS = CheckpointFacts("toy", "llama", 100, [1000, 3000], 3900, 800)
 
 
-def test_memory_time_and_room_are_what_the_exporter_says() -> None:
-    needs = estimate.needs_of(FACTS, REQUEST, theirs_cores())
-    said = theirs.estimate_build(weights=4800, largest_unit=3000, library_bytes=needs.library_bytes - 16 * 2**20)
+def test_a_build_needs_what_its_largest_unit_all_weights_and_the_recipe_say() -> None:
+    needs = estimate.needs_of(FACTS, REQUEST, 2)
+    library_bytes = 3900 * BITS["int4_gptq"] / 8 + 100 * 4 + 800 * BITS_IN_EIGHT / 8
+    said = estimate_build(weights=4800, largest_unit=3000, library_bytes=library_bytes, cores=2)
     assert (needs.memory_bytes, needs.library_bytes, needs.seconds) == said
+    assert needs.evaluate_memory_bytes > needs.library_bytes + 4 * 4800
 
 
-def theirs_cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0))
-
-
-def test_bits_are_those_of_the_recipes() -> None:
-    assert {name: recipes._BITS[name] for name in estimate.BITS} == estimate.BITS
-    assert recipes._BITS_IN_EIGHT == estimate.BITS_IN_EIGHT
-
-
-def test_events_modes_and_options_are_the_exporters() -> None:
-    for ours, other in (
-        (events.Started, their_events.BuildStarted),
-        (events.LayerDone, their_events.LayerDone),
-        (events.Published, their_events.BuildPublished),
-        (events.Failed, their_events.BuildFailed),
-        (events.Advice, their_events.BuildAdvice),
-    ):
-        assert set(ours.__struct_fields__) <= set(other.__struct_fields__)
-        assert ours.__struct_config__.tag == other.__struct_config__.tag
+def test_modes_and_options_are_the_exporters() -> None:
     assert build_types.LayerMode.__args__ == cli.MODES  # type: ignore[attr-defined]  # of a Literal
     assert build_types.EndMode.__args__ == cli.END_MODES  # type: ignore[attr-defined]  # of a Literal
     full = BuildRequest(

@@ -269,11 +269,11 @@ async def test_what_cannot_be_built_is_refused_with_what_to_do(jobs: BuildJobs, 
 async def test_too_little_memory_or_disk_is_refused(
     jobs: BuildJobs, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("console.builds.estimate.MEMORY_BYTES_PER_WEIGHT", 1e15)
+    monkeypatch.setattr("shard_export.library.estimates.MEMORY_BYTES_PER_WEIGHT", 1e15)
     with pytest.raises(BuildRefused, match=r"GB of memory and .* are free; close other programs"):
         await jobs.begin(asked(root), ADA)
     monkeypatch.undo()
-    monkeypatch.setattr("console.builds.estimate.OVERHEAD_BYTES", 1 << 60)
+    monkeypatch.setattr("shard_export.library.estimates.OVERHEAD_BYTES", 1 << 60)
     estimate = await jobs.estimate(asked(root))
     assert "on the disk and" in estimate.problems[0]
 

@@ -6,7 +6,7 @@ import msgspec
 
 from console.api.admin.build_types import Build, BuildRequest
 from console.builds import progress
-from console.builds.events import LayerDone, Published, Started
+from shard_export.library.events import BuildPublished, BuildStarted, LayerDone
 
 
 def build(**fields: object) -> Build:
@@ -23,7 +23,9 @@ def layer(index: int, seconds: float = 10.0) -> LayerDone:
 def test_the_time_left_follows_from_the_layers_that_were_measured() -> None:
     running = progress.begun(build(estimated_s=120.0), 1000.0)
     assert progress.viewed(running, 1000.0).left_s == 120.0
-    running = progress.heard(running, Started("toy", "llama", 10, 1, 2, 240.0, finished_layers=4), 1005.0)
+    running = progress.heard(
+        running, BuildStarted("toy", "llama", 10, 1, estimated_seconds=240.0, finished_layers=4), 1005.0
+    )
     assert progress.viewed(running, 1005.0).left_s == 240.0 * 8 / 12
     running = progress.heard(running, layer(4, 10.0), 1015.0)
     running = progress.heard(running, layer(5, 20.0), 1035.0)
@@ -46,7 +48,7 @@ def test_a_build_that_says_nothing_for_long_stalls() -> None:
 def test_the_last_layer_is_not_the_end() -> None:
     running = progress.heard(progress.begun(build(), 0.0), layer(9), 1.0)
     assert running.phase == "finishing"
-    done = progress.heard(running, Published("/o", "d" * 64, 5, 1.0, 0.8, 0.1), 2.0)
+    done = progress.heard(running, BuildPublished("/o", "d" * 64, 5, 1.0, 0.8, 0.1), 2.0)
     ended = progress.ended(done, 0, "pause", "", 3.0)
     assert (ended.state, ended.digest, ended.message, ended.spent_s) == ("running", "d" * 64, "", 3.0)
 
@@ -58,7 +60,7 @@ def test_an_end_without_a_word_names_the_last_words() -> None:
 
 
 def test_what_was_built_when_the_service_ended_is_built_afterwards() -> None:
-    running = progress.heard(progress.begun(build(), 0.0), Published("/o", "d" * 64, 5, 1.0, 0.8, 0.1), 2.0)
+    running = progress.heard(progress.begun(build(), 0.0), BuildPublished("/o", "d" * 64, 5, 1.0, 0.8, 0.1), 2.0)
     found = progress.found_again(msgspec.structs.replace(running, phase="evaluating"), 9.0)
     assert (found.state, found.evaluation_problem) == ("built", "The console's service ended meanwhile.")
     assert "publish it now" in found.message

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from shard_export.build import estimate, making
-from shard_export.build.events import BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
+from shard_export.build import making
 from shard_export.build.job import build_library
 from shard_export.build.making import UnitMaker
 from shard_export.build.options import BuildOptions
-from shard_export.library import errors
+from shard_export.library import errors, estimates
+from shard_export.library.events import BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
 from shard_export.library.store import verify_library, work_folder_of
 from tests.support.checkpoints import edit_config, edit_weights, make_checkpoint
 
@@ -213,7 +213,7 @@ def test_too_small_a_disk_is_refused_at_the_start(source: Path, monkeypatch: pyt
 
 
 def test_too_little_memory_is_refused_at_the_start(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "BASE_MEMORY_BYTES", 1 << 60)
+    monkeypatch.setattr(estimates, "BASE_MEMORY_BYTES", 1 << 60)
     assert_refused(source, errors.MemoryShort, "GB of memory", "close other programs")
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from shard_export.build.events import BuildEvent, BuildStarted, LayerDone
 from shard_export.build.job import build_library
 from shard_export.build.options import BuildOptions
 from shard_export.build.workspace import Workspace
 from shard_export.library import errors
+from shard_export.library.events import BuildEvent, BuildStarted, LayerDone
 from shard_export.library.manifest import Manifest, library_digest
 from shard_export.library.store import verify_library, work_folder_of
 from tests.support.checkpoints import edit_config, make_checkpoint

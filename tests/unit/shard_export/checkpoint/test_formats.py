@@ -12,7 +12,6 @@ import torch
 from gguf import GGUFWriter, TokenType
 from safetensors.torch import load_file, save_file
 
-from shard_export.build.events import BuildEvent, BuildStarted
 from shard_export.build.job import build_library
 from shard_export.build.options import BuildOptions
 from shard_export.checkpoint import safetensors
@@ -20,6 +19,7 @@ from shard_export.checkpoint.gguf import GgufCheckpoint
 from shard_export.checkpoint.scales import scaled
 from shard_export.checkpoint.source import open_checkpoint
 from shard_export.library import errors
+from shard_export.library.events import BuildEvent, BuildStarted
 from tests.support.checkpoints import edit_config, make_checkpoint
 
 PLAIN = BuildOptions(layers="int8_asym", ends="int8_asym")
