@@ -9,18 +9,19 @@ reported as protection `file`.
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import concurrent.futures
 import contextlib
 import logging
 import os
-import queue
 import secrets
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from keyring.backend import KeyringBackend
@@ -128,6 +129,67 @@ def _system_backends() -> list[type[KeyringBackend]]:
     return [SecretServiceKeyring, DBusKeyring]
 
 
+class KeyringUnusable(Exception):
+    """The keyring cannot be used now; the text is a clause, not a sentence."""
+
+
+class NoKeyring(KeyringUnusable):
+    """This PC has no keyring."""
+
+
+def within_deadline(
+    call: Callable[[KeyringBackend], _T],
+    find_backend: Callable[[], KeyringBackend | None] = system_keyring,
+    deadline_s: float = DEADLINE_S,
+) -> _T:
+    """Do something with the keyring and wait for it. Raises KeyringUnusable, which repeats nothing a backend said."""
+    try:
+        return _begun(call, find_backend).result(deadline_s)
+    except TimeoutError:
+        raise _silent(deadline_s) from None
+
+
+async def awaited_within_deadline(
+    call: Callable[[KeyringBackend], _T],
+    find_backend: Callable[[], KeyringBackend | None] = system_keyring,
+    deadline_s: float = DEADLINE_S,
+) -> _T:
+    """The same for an event loop, which goes on meanwhile."""
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(_begun(call, find_backend)), deadline_s)
+    except TimeoutError:
+        raise _silent(deadline_s) from None
+
+
+def _begun(
+    call: Callable[[KeyringBackend], _T], find_backend: Callable[[], KeyringBackend | None]
+) -> concurrent.futures.Future[_T]:
+    """Begin `call` in a thread of its own, which is left behind if it hangs."""
+    answer: concurrent.futures.Future[_T] = concurrent.futures.Future()
+    # From here on nobody can cancel it: who stopped waiting does not hear of it, that is all.
+    answer.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            backend = find_backend()
+            result = call(backend) if backend is not None else None
+        except Exception as error:  # noqa: BLE001 - thread edge: each backend has its own exceptions
+            # The text of a backend's exception is not repeated: it might quote what it was given.
+            answer.set_exception(KeyringUnusable(f"it failed with {type(error).__name__}"))
+        else:
+            if backend is None:
+                answer.set_exception(NoKeyring("this PC has none"))
+            else:
+                answer.set_result(result)  # type: ignore[arg-type]  # None only if T may be None
+
+    threading.Thread(target=run, name="fallow-keyring", daemon=True).start()
+    return answer
+
+
+def _silent(deadline_s: float) -> KeyringUnusable:
+    return KeyringUnusable(f"it did not answer within {deadline_s:g} s")
+
+
 class Keystore:
     """Creates and reads passphrases. Every call may block up to `deadline_s` times two: not for the event loop.
 
@@ -190,8 +252,8 @@ class Keystore:
                 )
             return Passphrase(derived_passphrase(secret, place.salt), "credential")
         try:
-            value = self._within_deadline(lambda: self._backend().get_password(place.service, _USER))
-        except _NoKeyringError as error:
+            value = self._within_deadline(lambda keyring: keyring.get_password(place.service, _USER))
+        except KeyringUnusable as error:
             raise KeyLocked(
                 f"The keyring that holds this PC's key passphrase cannot be used ({error}); unlock it or log in to "
                 "the desktop, then start again."
@@ -204,58 +266,28 @@ class Keystore:
 
     def forget(self, path: Path) -> None:
         """Remove the passphrase remembered at `path`, as far as the keyring lets; never raises for a missing one."""
-        with contextlib.suppress(IdentityMissing, IdentityUnreadable, _NoKeyringError):
+        with contextlib.suppress(IdentityMissing, IdentityUnreadable, KeyringUnusable):
             place = _read_place(path)
             if place.protection == "keyring":
-                self._within_deadline(lambda: self._backend().delete_password(place.service, _USER))
+                self._within_deadline(lambda keyring: keyring.delete_password(place.service, _USER))
         path.unlink(missing_ok=True)
 
     def _store(self, service: str, value: str) -> bool:
-        def store_and_check() -> bool:
-            backend = self._backend()
-            backend.set_password(service, _USER, value)
-            return backend.get_password(service, _USER) == value
+        def store_and_check(keyring: KeyringBackend) -> bool:
+            keyring.set_password(service, _USER, value)
+            return keyring.get_password(service, _USER) == value
 
         try:
             if self._within_deadline(store_and_check):
                 return True
             reason = "it returned another value than it was given"
-        except _NoKeyringError as error:
+        except KeyringUnusable as error:
             reason = str(error)
         _log.info("The key's passphrase goes to a file, because the keyring cannot be used: %s", reason)
         return False
 
-    def _backend(self) -> KeyringBackend:
-        backend = self._find_backend()
-        if backend is None:
-            raise _NoKeyringError("this PC has none")
-        return backend
-
-    def _within_deadline(self, call: Callable[[], _T]) -> _T:
-        """Run `call` in a thread of its own, left behind if it hangs. Raises _NoKeyringError."""
-        answers: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
-
-        def run() -> None:
-            try:
-                answers.put((call(), None))
-            except Exception as error:  # noqa: BLE001 - thread edge: each backend has its own exceptions
-                answers.put((None, error))
-
-        threading.Thread(target=run, name="fallow-keyring", daemon=True).start()
-        try:
-            answer, error = answers.get(timeout=self._deadline_s)
-        except queue.Empty:
-            raise _NoKeyringError(f"it did not answer within {self._deadline_s:g} s") from None
-        if isinstance(error, _NoKeyringError):
-            raise error
-        if error is not None:
-            # The text of a backend's exception is not repeated: it might quote what it was given.
-            raise _NoKeyringError(f"it failed with {type(error).__name__}") from None
-        return answer  # type: ignore[no-any-return]
-
-
-class _NoKeyringError(Exception):
-    """The keyring cannot be used now; the text is a clause, not a sentence."""
+    def _within_deadline(self, call: Callable[[KeyringBackend], _T]) -> _T:
+        return within_deadline(call, self._find_backend, self._deadline_s)
 
 
 def _read_place(path: Path) -> _Place:

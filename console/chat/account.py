@@ -5,12 +5,10 @@ A PC without a keyring keeps the key for as long as the program runs, and says s
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hmac
 import os
 import ssl
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from keyring.backend import KeyringBackend
 
 from agent.link.keys import spki_sha256
-from agent.link.keystore import system_keyring
+from agent.link.keystore import KeyringUnusable, NoKeyring, awaited_within_deadline, system_keyring
 from console.access import Access
 from console.chat.errors import LinkRefused, SecretsUnusable
 from console.chat_link import AUTHORITY_PATH, ChatLink
@@ -31,8 +29,6 @@ from console.data import write_whole
 from console.errors import DataFolderUnusable
 
 SERVICE = "fallow-chat"
-KEYRING_S = 10.0
-"""A keyring may wait for somebody to unlock it."""
 CONNECT_S = 10.0
 MOST_PEM_BYTES = 1 << 17
 
@@ -109,38 +105,15 @@ class Account:
             raise SecretsUnusable(str(error)) from None
 
     async def _with_keyring(self, call: Callable[[KeyringBackend], T]) -> T:
-        """Do something with the keyring in a thread of its own, left behind if it hangs. Raises SecretsUnusable."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-
-        def settle(result: T | None, error: str) -> None:
-            if answer.done():
-                return
-            if error:
-                answer.set_exception(SecretsUnusable(error))
-            else:
-                answer.set_result(result)  # type: ignore[arg-type]  # T may be None itself
-
-        def run() -> None:
-            result, error = None, ""
-            try:
-                keyring = self._find_keyring()
-                if keyring is None:
-                    error = "This PC has no keyring, so the key is kept only until the program ends."
-                else:
-                    result = call(keyring)
-            except Exception as failure:  # noqa: BLE001 - thread edge: each backend has its own exceptions
-                # The text of a backend's exception is not repeated: it might quote what it was given.
-                error = f"The keyring of this PC cannot be used ({type(failure).__name__}); unlock it and try again."
-            with contextlib.suppress(RuntimeError):  # the program ends
-                loop.call_soon_threadsafe(settle, result, error)
-
-        threading.Thread(target=run, name="fallow-keyring", daemon=True).start()
+        """Do something with the keyring. Raises SecretsUnusable."""
         try:
-            async with asyncio.timeout(KEYRING_S):
-                return await answer
-        except TimeoutError:
-            raise SecretsUnusable("The keyring of this PC does not answer; unlock it and try again.") from None
+            return await awaited_within_deadline(call, self._find_keyring)
+        except NoKeyring:
+            raise SecretsUnusable("This PC has no keyring, so the key is kept only until the program ends.") from None
+        except KeyringUnusable as error:
+            raise SecretsUnusable(
+                f"The keyring of this PC cannot be used ({error}); unlock it and try again."
+            ) from None
 
 
 async def _authorities(url: str) -> bytes:

@@ -11,7 +11,16 @@ from keyring.backends import fail, null
 
 from agent.link import keystore
 from agent.link.errors import IdentityMissing, IdentityUnreadable, KeyLocked
-from agent.link.keystore import Keystore, ensure_private_folder, system_keyring, write_private
+from agent.link.keystore import (
+    KeyringUnusable,
+    Keystore,
+    NoKeyring,
+    awaited_within_deadline,
+    ensure_private_folder,
+    system_keyring,
+    within_deadline,
+    write_private,
+)
 from agent.link.service_secret import CREDENTIAL, service_secret
 
 
@@ -111,6 +120,28 @@ def test_a_keyring_that_waits_for_a_prompt_does_not_hold_up_for_ever(tmp_path: P
         assert make_keystore(backend, deadline_s=0.05).create(tmp_path / "p.json").protection == "file"
     finally:
         backend.unlocked.set()
+
+
+async def test_an_event_loop_waits_no_longer_than_anybody_else() -> None:
+    backend = HangingKeyring()
+    try:
+        with pytest.raises(KeyringUnusable, match="did not answer within"):
+            await awaited_within_deadline(lambda ring: ring.get_password("s", "u"), lambda: backend, 0.05)
+    finally:
+        backend.unlocked.set()
+    assert await awaited_within_deadline(lambda ring: ring.get_password("s", "u"), lambda: backend) is None
+
+
+def test_a_pc_without_a_keyring_is_told_from_one_whose_keyring_fails() -> None:
+    def fails(ring: KeyringBackend) -> str:
+        raise ValueError("the secret")
+
+    with pytest.raises(NoKeyring):
+        within_deadline(lambda ring: ring.get_password("s", "u"), lambda: None)
+    with pytest.raises(KeyringUnusable, match="ValueError") as failed:
+        within_deadline(fails, FakeKeyring)
+    assert not isinstance(failed.value, NoKeyring)
+    assert "secret" not in str(failed.value)
 
 
 def test_a_locked_keyring_is_told_from_a_lost_entry(tmp_path: Path) -> None:
