@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ GENTLE_S = 60.0
 """How long a child may go on after it was asked to stop: until the layer it is at is done."""
 AT_ONCE_S = 10.0
 FAMILIES_S = 30.0
+LOOK_EVERY_S = 0.02
 _NEEDED = ("torch", "transformers")
 _NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
 _WINDOWS = sys.platform == "win32"
@@ -185,7 +187,14 @@ def end_leftover(process_id: int, started_s: float) -> None:
         process = psutil.Process(process_id)
         if process_id and abs(process.create_time() - started_s) < 1.0:
             process.kill()
-            process.wait(AT_ONCE_S)
+            _see_it_end(process, AT_ONCE_S)
+
+
+def _see_it_end(process: psutil.Process, patience_s: float) -> None:
+    """Wait for an end without asking for the exit code: that belongs to the parent, and each is told only once."""
+    until_s = time.monotonic() + patience_s
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < until_s:
+        time.sleep(LOOK_EVERY_S)
 
 
 def started_of(process_id: int) -> float:
