@@ -220,7 +220,7 @@ class Stages:
                 return ended.result()
             silent = pulse.look(live.gate.beat_ns)
             if pulse.is_frozen(starved=silent > 0 and waits_for_the_pc(live.child.pid)):
-                return f"The stage's process was frozen for {silent * LOOK_S:.0f} s and was ended."
+                return f"The stage's process was frozen for {silent * LOOK_S:.1f} s and was ended."
         return stall
 
     def _on_progress(self, request: LoadStage, progress: StageProgress) -> None:

@@ -8,6 +8,7 @@ for a processor or for the disk does not beat, too, and is left alone for longer
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +16,9 @@ PROC = Path("/proc")
 LOOK_S = 0.25
 INFERENCE_S = 60.0
 """Far more than the longest chunk takes on the slowest PC, far less than a person waits."""
-SILENT_LOOKS = 8
-"""A child beats as often as it is looked at. Looks are counted, not seconds: a PC that slept freezes nobody."""
+SILENT_LOOKS = 5 if sys.platform == "linux" else 8
+"""A child beats as often as it is looked at. Looks are counted, not seconds: a PC that slept freezes nobody. Fewer do
+where the system tells a child that only waits for the PC from one that is frozen."""
 STARVED_LOOKS = 60
 """How many may pass while the child only waits for the PC, as on one that is busy or swaps."""
 

@@ -126,7 +126,11 @@ class Hub:
         )
         accepting.lengthen_queue(self._server.sockets)
         links = LinkWatch(self._sessions)
-        works = {"watch": self._sessions.watch(), "tickets": self._direct.renew_for_ever(), "links": links.watch()}
+        works = {
+            "watch": self._sessions.watch(self._is_covered),
+            "tickets": self._direct.renew_for_ever(),
+            "links": links.watch(),
+        }
         self._workers = [asyncio.create_task(work, name=f"hub-{name}") for name, work in works.items()]
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -278,6 +282,12 @@ class Hub:
     def drop_standby(self, pipeline: int, device_id: str) -> None:
         """A PC has no stage in reserve any more, or has it on the route."""
         self._relay.drop_standby(pipeline, device_id)
+
+    def _is_covered(self, device_id: str) -> bool:
+        """Say whether a PC serves, and each of its stages is loaded on another one, too."""
+        reserves = self._relay.reserves(device_id)
+        has_loaded = self._sessions.has_loaded
+        return bool(reserves) and all(any(has_loaded(one, at) for one in others) for at, others in reserves.items())
 
     def clear_route(self, pipeline: int) -> None:
         """Drop every further frame of `pipeline`."""

@@ -82,6 +82,15 @@ class Relay:
         """A device holds no such stage any more."""
         self._standbys.get(pipeline, {}).pop(device, None)
 
+    def reserves(self, device: str) -> dict[int, list[str]]:
+        """Return who holds a device's stages in reserve, or is loading them, by the pipeline it serves in."""
+        found = {}
+        for pipeline, route in self._routes.items():
+            if device in route.devices:
+                stage = route.devices.index(device)
+                found[pipeline] = [one for one, held in self._standbys.get(pipeline, {}).items() if held[1] == stage]
+        return found
+
     def clear_route(self, pipeline: int) -> None:
         """Forget a pipeline: its frames are dropped, its handler is released."""
         self._routes.pop(pipeline, None)

@@ -26,6 +26,8 @@ from console.fleet.uplinks import Uplink
 from console.registry.records import DeviceRecord
 
 MISSED_HEARTBEATS, MISSED_FAST_BEATS = 3, 5
+MISSED_COVERED_BEATS = 3
+"""Of a PC whose stages others hold in reserve, loaded: being wrong only costs a replay there."""
 OnProgress = Callable[[StageProgress], None]
 
 
@@ -71,10 +73,13 @@ class Session:
         if self.hello.state != "available":
             self.heartbeat = Heartbeat(0, self.hello.state, self.hello.reasons)
 
-    def patience_s(self, heartbeat_s: float) -> float:
-        """How long it may be silent: several of the pauses between heartbeats it has promised."""
+    def patience_s(self, heartbeat_s: float, *, covered: bool) -> float:
+        """How long it may be silent: several of the pauses between heartbeats it has promised.
+
+        `covered` says that others hold all its stages in reserve, loaded.
+        """
         if self.heartbeat is not None and 0 < self.heartbeat.next_s < heartbeat_s:
-            return self.heartbeat.next_s * MISSED_FAST_BEATS
+            return self.heartbeat.next_s * (MISSED_COVERED_BEATS if covered else MISSED_FAST_BEATS)
         return heartbeat_s * MISSED_HEARTBEATS
 
     @property

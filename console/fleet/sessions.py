@@ -45,6 +45,11 @@ class Sessions:
         """Return a device's session, joined or not yet."""
         return self._sessions.get(device_id)
 
+    def has_loaded(self, device_id: str, pipeline: int) -> bool:
+        """Whether a device is here and loads nothing for a pipeline any more."""
+        session = self._sessions.get(device_id)
+        return session is not None and pipeline not in session.loads
+
     def control_link(self, device_id: str) -> ServerConnection | None:
         """Return a device's control link, None when it has none."""
         session = self._sessions.get(device_id)
@@ -125,8 +130,8 @@ class Sessions:
         if session is not None:
             self.lose(session, "it reads its data link too slowly", CloseCode.STALLED, "slow_reader")
 
-    async def watch(self) -> None:
-        """Look for heartbeats that stopped, until cancelled."""
+    async def watch(self, is_covered: Callable[[str], bool]) -> None:
+        """Look for heartbeats that stopped, until cancelled; `is_covered` says whose stages others have loaded, too."""
         loop = asyncio.get_running_loop()
         pause_s = min(self._heartbeat_s / 2, LOOK_S)
         while True:
@@ -138,7 +143,7 @@ class Sessions:
                 continue
             for session in self:
                 # Heartbeats begin when both links are up, and the second may wait in a long queue.
-                patience_s = session.patience_s(self._heartbeat_s)
+                patience_s = session.patience_s(self._heartbeat_s, covered=is_covered(session.device_id))
                 allowed_s = patience_s if session.data is not None else max(patience_s, JOIN_S)
                 if session.seen_s < now_s - allowed_s:
                     self.lose(session, "its heartbeats stopped", CloseCode.STALLED, "silent")

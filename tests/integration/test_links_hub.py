@@ -45,6 +45,7 @@ from console.fleet.events import AgentAvailable, AgentJoined, AgentLost, AgentYi
 from console.registry.authority import Authority
 from tests.support.fleet import (
     Fleet,
+    ScriptedAgent,
     anonymous_context,
     join,
     make_hello,
@@ -107,6 +108,35 @@ async def test_whoever_promised_to_beat_often_is_missed_soon(tmp_path: Path) -> 
         await agent.say(Heartbeat(1, next_s=0.02))
         await fleet.wait_for(lambda: isinstance(fleet.events[-1], AgentLost))
         assert isinstance(await ending(agent.data), LinkStalled)
+
+
+async def test_a_silent_pc_is_given_up_sooner_once_another_has_its_stage_loaded(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path, heartbeat_s=1000.0) as fleet:
+
+        def lost() -> list[str]:
+            return [event.device_id for event in fleet.events if isinstance(event, AgentLost)]
+
+        def was_silent_for(seconds: float, *agents: ScriptedAgent) -> None:
+            for agent in agents:
+                session = fleet.hub._sessions.find(agent.device_id)
+                assert session is not None
+                session.seen_s -= seconds
+
+        ann, bob, eve, kim = [await join(fleet, fleet.enrol(name)) for name in ("ann", "bob", "eve", "kim")]
+        for pipeline, agent in enumerate((ann, eve, kim), 1):
+            await agent.say(Heartbeat(1, next_s=100.0))  # given up after 500 s, or 300 s
+            fleet.hub.set_route(pipeline, 1, [agent.device_id])
+        await fleet.wait_for(lambda: sum(view.heartbeat is not None for view in fleet.hub.agents()) == 3)
+        fleet.hub.set_standby(1, bob.device_id, 1, 0)
+        load = asyncio.create_task(fleet.hub.load(bob.device_id, request := make_load()))
+        await bob.hear()
+        was_silent_for(400, ann, eve)
+        was_silent_for(600, kim)
+        await fleet.wait_for(lambda: lost() == [kim.device_id])
+        await bob.say(StageReady(request.pipeline, request.epoch, request.stage, make_report(request)))
+        await load
+        await fleet.wait_for(lambda: lost() == [kim.device_id, ann.device_id])
+        assert fleet.hub._sessions.find(eve.device_id) is not None
 
 
 async def test_a_heartbeat_is_shown_and_a_goodbye_is_a_clean_end(fleet: Fleet) -> None:

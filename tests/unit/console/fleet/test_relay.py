@@ -149,3 +149,16 @@ def test_a_flood_is_logged_once_per_thousand(relay: Relay, monkeypatch: pytest.M
         relay.take("c", make_frame(stage=1))
     assert len(lines) == 2
     assert relay.dropped == {"not_its_stage": 2 * LOG_EVERY}
+
+
+def test_who_could_take_a_stage_over_is_found_by_its_stage_whatever_epoch_it_was_loaded_in(relay: Relay) -> None:
+    relay.set_standby(1, "d", 4, 1)
+    relay.set_standby(1, "e", 5, 2)
+    relay.set_route(2, 1, ["b", "f"])
+    relay.set_standby(2, "g", 1, 1)
+    assert relay.reserves("b") == {1: ["d"], 2: []}
+    assert relay.reserves("f") == {2: ["g"]}
+    assert relay.reserves("d") == {}, "it serves nothing"
+    relay.drop_standby(1, "d")
+    relay.clear_route(2)
+    assert relay.reserves("b") == {1: []}
