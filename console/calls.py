@@ -237,6 +237,12 @@ def deliver(request: wire.DeliveryRequest) -> LineCall[DeliveryEvent]:
     return LineCall("POST", f"{PREFIX}/deliveries", decoder.decode, msgspec.json.encode(request), DELIVERY_SILENCE_S)
 
 
+def follow_delivery(model: str) -> LineCall[DeliveryEvent]:
+    """Follow a delivery that is under way, from its beginning; none is begun. Refused with code `deploy_refused`."""
+    decoder = msgspec.json.Decoder(DeliveryEvent)
+    return LineCall("GET", f"{PREFIX}/deliveries/{_model(model)}", decoder.decode, silence_s=DELIVERY_SILENCE_S)
+
+
 def deliveries() -> Call[list[wire.DeliveryView]]:
     """List the deliveries that run or ended lately."""
     return _picked("GET", "/deliveries", wire.Deliveries, lambda all_: all_.deliveries)

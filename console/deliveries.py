@@ -113,11 +113,13 @@ class DeliveryJobs:
             self._start(self._registry.deliveries.begin(request.model, library.digest, layers, devices, actor))
         )
 
+    def follow(self, model_id: str) -> AsyncIterator[DeliveryEvent]:
+        """Return the events of a delivery that is under way; none is begun. Raises DeployRefused if there is none."""
+        return _following(self._running(model_id))
+
     async def stop(self, model_id: str, actor: Actor) -> None:
         """End a delivery; what PCs have they keep. Raises DeployRefused if there is none."""
-        job = self._find(model_id)
-        if job is None:
-            raise DeployRefused(f"{model_id!r} is not being delivered; see: fallow-console deliver")
+        job = self._running(model_id)
         why = "It was ended by an administrator."
         # First: if the registry cannot take it, the delivery is still there and can be ended again.
         self._write_end(job, why, actor)
@@ -147,6 +149,12 @@ class DeliveryJobs:
 
     def _find(self, model_id: str) -> _Job | None:
         return next((job for job in self._jobs.values() if job.record.model_id == model_id), None)
+
+    def _running(self, model_id: str) -> _Job:
+        job = self._find(model_id)
+        if job is None:
+            raise DeployRefused(f"{model_id!r} is not being delivered; see: fallow-console deliver")
+        return job
 
     def _start(self, record: DeliveryRecord) -> _Job:
         job = _Job(record)

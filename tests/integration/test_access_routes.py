@@ -69,6 +69,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", "/admin/v1/deployments"): "operate",
     ("GET", "/admin/v1/deliveries"): "view",
     ("POST", "/admin/v1/deliveries"): "operate",
+    ("GET", "/admin/v1/deliveries/{model:path}"): "view",
     ("DELETE", "/admin/v1/deliveries/{model:path}"): "operate",
     ("DELETE", "/admin/v1/deployments/{model:path}"): "operate",
     ("GET", "/admin/v1/users"): "admin",

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
+from console import calls
 from console.chat_link import read_link
 from console.cli import main
 from console.client import AdminClient
 from console.errors import ServiceRefused, ServiceUnreachable
+from console.fleet.delivery import DeliveryEnded, DeliveryEvent
 from console.registry.registry import Registry
 from console.service import ConsoleService, ServiceSettings
 from tests.support.libraries import make_library
+from tests.support.patience import until
 
 Run = Callable[..., Any]
 
@@ -135,10 +138,21 @@ async def test_a_delivery_that_a_stopped_console_left_goes_on_and_can_be_ended(t
     with Registry.open(tmp_path / "console" / "registry.sqlite") as registry:
         registry.libraries.add(digest, "small", str(tmp_path / "library"))
         registry.deliveries.begin("small", digest, (0, 4), ["d" * 32, "e" * 32])
-    async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)):
+        looks = registry.keys.create("looks", ["view"])[1]
+    async with ConsoleService(ServiceSettings(folder=tmp_path / "console", keyring=False)) as service:
         (running,) = (await run("deliver"))["deliveries"]
         assert (running["model"], running["total"], running["delivered"]) == ("small", 2, 0)
+
+        def look(model: str) -> list[DeliveryEvent]:
+            with AdminClient(service.api_url, looks) as console:
+                return list(console.follow(calls.follow_delivery(model)))
+
+        looking = asyncio.create_task(asyncio.to_thread(look, "small"))
+        with pytest.raises(ServiceRefused, match="not being delivered"):
+            await asyncio.to_thread(look, "other")
+        await until(lambda: any(job.listeners for job in service._deliveries._jobs.values()))
         await run("deliver small --stop")
+        assert (await looking)[-1] == DeliveryEnded(0, 0, "It was ended by an administrator.")
         assert (await run("deliver"))["deliveries"] == []
         assert "not being delivered" in await run("deliver small --stop", fails=1)
     with Registry.open(tmp_path / "console" / "registry.sqlite") as registry:

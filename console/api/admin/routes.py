@@ -57,6 +57,7 @@ class AdminRoutes:
             ("POST", "/deployments", "operate", self.deploy),
             ("GET", "/deliveries", "view", self.list_deliveries),
             ("POST", "/deliveries", "operate", self.deliver),
+            ("GET", "/deliveries/{model:path}", "view", self.follow_delivery),
             ("DELETE", "/deliveries/{model:path}", "operate", self.stop_delivery),
             ("DELETE", "/deployments/{model:path}", "operate", self.undeploy),
         ]
@@ -95,6 +96,9 @@ class AdminRoutes:
 
     async def list_deliveries(self, request: Request, actor: Actor) -> Response:
         return json_response(wire.Deliveries(self._deliveries.views()))
+
+    async def follow_delivery(self, request: Request, actor: Actor) -> Response:
+        return JsonLines(self._deliveries.follow(request.path_params["model"]))
 
     async def stop_delivery(self, request: Request, actor: Actor) -> Response:
         await self._deliveries.stop(request.path_params["model"], actor)

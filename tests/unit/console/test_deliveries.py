@@ -129,6 +129,26 @@ async def test_whoever_asks_again_follows_the_delivery_from_its_beginning(
     assert len(hub.asked) == 3
 
 
+async def test_whoever_only_looks_follows_any_delivery_and_begins_none(
+    registry: Registry, make_jobs: Callable[..., DeliveryJobs]
+) -> None:
+    hub = FakeHub(*PCS)
+    hub.held = {device: asyncio.Event() for device in PCS}
+    jobs = make_jobs(hub)
+    with pytest.raises(DeployRefused, match="not being delivered"):
+        jobs.follow("small")
+    assert registry.deliveries.unfinished() == []
+    started = asyncio.create_task(all_of(jobs.begin(asked(first=1, last=3, devices=[]), ADMIN)))
+    await until(lambda: len(hub.asked) == 1)
+    looking = asyncio.create_task(all_of(jobs.follow("small")))
+    for held in hub.held.values():
+        held.set()
+    assert await looking == await started
+    assert (await looking)[-1] == DeliveryEnded(3, 0)
+    with pytest.raises(DeployRefused, match="not being delivered"):
+        jobs.follow("small")
+
+
 async def test_after_a_restart_it_goes_on_with_those_who_have_nothing_yet(
     registry: Registry, make_jobs: Callable[..., DeliveryJobs]
 ) -> None:
