@@ -34,8 +34,9 @@ from agent.stage.pipes import encode_spec
 from agent.stage.speeds import EXIT_YIELDED, ROWS, Measured, Measurement, MeasureSpec
 from agent.stage.types import Epoch, Numerics, PipelineId, StageSpec
 from agent.threads import finish_in_thread
-from agent.volunteer.duty import StagesPhase, Volunteer
+from agent.volunteer.duty import Volunteer
 from agent.volunteer.memory_book import Load, MemoryBook
+from agent.volunteer.surroundings import StagesPhase
 from shard_export.library.manifest import Manifest, Unit
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from agent.settings import AgentSettings, AgentState
 from agent.stage.gate import Gate, Gates
 from agent.threads import finish_in_thread
 from agent.volunteer.clock import steady_s
-from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.duty import Volunteer
 from agent.volunteer.keeping import PolicyKeeper, forget_policy
 from agent.volunteer.policy import Policy
 from agent.volunteer.probes.base import SystemEvent
@@ -46,6 +46,7 @@ from agent.volunteer.probes.thispc import open_board
 from agent.volunteer.recording import AvailabilityRecorder
 from agent.volunteer.sleep import SleepDelay
 from agent.volunteer.states import Phase
+from agent.volunteer.surroundings import LinkPhase, StagesPhase
 
 log = logging.getLogger(__name__)
 

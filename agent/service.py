@@ -44,10 +44,11 @@ from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
 from agent.stage.types import DirectSpec
 from agent.threads import finish_in_thread
-from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.duty import Volunteer
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import allows_device
 from agent.volunteer.proof import Taken, missing
+from agent.volunteer.surroundings import LinkPhase, StagesPhase
 
 log = logging.getLogger(__name__)
 

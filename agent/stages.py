@@ -27,7 +27,8 @@ from agent.settings import LoadedStage
 from agent.stage.errors import StageError, StageGone, StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.types import DirectSpec, Epoch, PipelineId
-from agent.volunteer.duty import StagesPhase, Volunteer
+from agent.volunteer.duty import Volunteer
+from agent.volunteer.surroundings import StagesPhase
 from agent.watchdog import LOOK_S, Pulse, stall_of, waits_for_the_pc
 
 log = logging.getLogger(__name__)

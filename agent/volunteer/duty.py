@@ -11,21 +11,17 @@ import contextlib
 import logging
 import math
 import random
-import threading
 import time
 from collections.abc import Callable
-from typing import Literal, Protocol
-
-import msgspec
 
 from agent.link.messages import PolicyKept, Resting, VolunteerPolicy
 from agent.link.messages import VolunteerState as Availability
 from agent.stage.gate import Gate, Gates
 from agent.volunteer.clock import steady_s
 from agent.volunteer.documents import PolicyDocument
+from agent.volunteer.doors import Doors
 from agent.volunteer.errors import PolicyRefused
 from agent.volunteer.explain import explain
-from agent.volunteer.facts import Facts, Memory, Power, Reading
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.leaving import HandingOver
 from agent.volunteer.machine import step
@@ -43,6 +39,7 @@ from agent.volunteer.states import (
     StageFault,
     initial_state,
 )
+from agent.volunteer.surroundings import Board, Work, for_machines, resting_facts
 
 log = logging.getLogger(__name__)
 
@@ -53,43 +50,6 @@ RELEASED_S = 60.0
 """How long a machine nobody sits at keeps away after it was told to give its memory back."""
 GIVE_BACK_AGAIN_S = 2.0
 FOREVER_UNIX_S = -1.0
-
-LinkPhase = Literal["up", "down", "unenrolled", "pending", "revoked", "certificate", "clock"]
-StagesPhase = Literal["none", "loading", "ready", "ending"]
-
-
-class Board(Protocol):
-    """All probes together; `agent.volunteer.probes.board.ProbeBoard` is one."""
-
-    def snapshot(self) -> Facts:
-        """Return what is known now, without waiting."""
-        ...
-
-    def watch_closely(self, close: bool) -> None:
-        """Ask closely from now on, or seldom again."""
-        ...
-
-
-class Work(Protocol):
-    """What this PC does for others; `agent.service.AgentService` is one. Never waits, but for `give_back`."""
-
-    @property
-    def stages_phase(self) -> StagesPhase:
-        """The most advanced of all stages."""
-        ...
-
-    @property
-    def link_phase(self) -> LinkPhase:
-        """Whether the console can be reached, and if not what kind of reason it has."""
-        ...
-
-    def tell_availability(self) -> None:
-        """Tell the console at once."""
-        ...
-
-    async def give_back(self) -> str:
-        """End every stage and wait until the memory is back; returns why it is not, if so. Cancel it as you like."""
-        ...
 
 
 class Volunteer:
@@ -115,7 +75,7 @@ class Volunteer:
         self.gates = gates
         self.keeper = keeper
         self._board = board
-        self._adjust = adjust if board is not None else _for_machines
+        self._adjust = adjust if board is not None else for_machines
         self._on_change = on_change
         self._clock = clock
         self._on_devices = on_devices
@@ -129,10 +89,7 @@ class Volunteer:
         self._orders: list[Order] = self._kept_pause()
         self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._reopening = threading.Lock()
-        """Held for microseconds, to open the gates or to shut them: never both at once."""
-        self._armed = False
-        self._inputs, self._inputs_looked_at, self._input_source = 0, 0, ""
+        self._doors = Doors(gates)
         self._suspending = self._shutting_down = False
         self._handing_over = HandingOver()
         self._empty = asyncio.Event()
@@ -149,7 +106,7 @@ class Volunteer:
                     async with asyncio.timeout(CLOSE_LOOK_S if work.stages_phase != "none" else LOOK_S):
                         await self._news.wait()
         finally:
-            self._shut()
+            self._doors.shut()
             if self._giving_back is not None:
                 await asyncio.gather(self._giving_back, return_exceptions=True)
 
@@ -157,12 +114,7 @@ class Volunteer:
 
     def seen(self, source: str) -> None:
         """The owner is here: shut every gate now, if one is open, and let no look that is under way open it again."""
-        with self._reopening:
-            self._inputs, self._input_source = self._inputs + 1, source
-            was_armed, self._armed = self._armed, False
-            if was_armed:
-                self.gates.shut()
-        if was_armed:
+        if self._doors.seen(source):
             self._loop.call_soon_threadsafe(self.order, OwnerSeen(source))
 
     def hear(self, event: SystemEvent) -> None:
@@ -277,10 +229,10 @@ class Volunteer:
             self._look(work)
         except Exception:  # the edge of a task nobody awaits: a PC that cannot decide is its owner's
             log.exception("Looking at this PC failed; nothing is computed until it works again.")
-            self._shut()
+            self._doors.shut()
 
     def _look(self, work: Work) -> None:
-        inputs, self._inputs_looked_at = self._inputs_looked_at, self._inputs
+        inputs = self._doors.begin_look()
         orders, self._orders = self._orders, []
         self._merge()
         before, now_s = self.state, self._clock()
@@ -303,7 +255,7 @@ class Volunteer:
         if self._is_willing:
             self._reopen(inputs)
         else:
-            self._shut()
+            self._doors.shut()
         if before.offers != state.offers or handed_over != self._handing_over.is_on:
             work.tell_availability()
         if before.phase is not state.phase:
@@ -316,22 +268,11 @@ class Volunteer:
             self._on_change()
 
     def _reopen(self, inputs: int) -> None:
-        """Let inferences begin again, unless the owner was seen since the look before: the probes may not know yet."""
-        unattended = self.policy.unattended
-        with self._reopening:
-            if unattended or self._inputs == inputs:
-                self.gates.reopen()
-                self._armed = not unattended
-                return
-            source = self._input_source
-        self._shut()
-        self._orders.append(OwnerSeen(source))
-        self._news.set()
-
-    def _shut(self) -> None:
-        with self._reopening:
-            self._armed = False
-            self.gates.shut()
+        """Let inferences begin again, unless the owner was seen since the look before."""
+        source = self._doors.reopen(inputs, unattended=self.policy.unattended)
+        if source is not None:
+            self._orders.append(OwnerSeen(source))
+            self._news.set()
 
     async def _give_back(self, work: Work) -> None:
         started_s = self._clock()
@@ -369,22 +310,3 @@ class Volunteer:
             return [Pause(None)]
         left_s = until_unix_s - time.time()
         return [Pause(self._clock() + left_s)] if left_s > 0 else []
-
-
-def _for_machines(policy: Policy) -> Policy:
-    return msgspec.structs.replace(
-        policy, unattended=True, consent_needed=False, startup_delay_s=0.0, settle_s=0.0, idle_start_s=0.0
-    )
-
-
-def resting_facts(now_s: float) -> Facts:
-    """Return what probes would say of a machine with all it needs and nobody at it."""
-    plenty = 1 << 50
-    return Facts(
-        at_s=now_s,
-        unix_s=time.time(),
-        idle_s=Reading(1e9, "always"),
-        memory=Reading(Memory(plenty, plenty), "always"),
-        power=Reading(Power(on_mains=True, has_battery=False), "always"),
-        disk_free_bytes=Reading(plenty, "always"),
-    )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from agent.volunteer.clock import steady_s
-from agent.volunteer.duty import resting_facts
 from agent.volunteer.facts import Facts, Reading
 from agent.volunteer.policy import Policy
+from agent.volunteer.surroundings import resting_facts
 
 
 @dataclass

@@ -18,9 +18,10 @@ from agent.link.store import Store
 from agent.measuring import Measuring, NotMeasured, measure_in_child
 from agent.settings import AgentSettings
 from agent.stage.speeds import Measured, MeasureSpec
-from agent.volunteer.duty import LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.duty import Volunteer
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.states import Pause
+from agent.volunteer.surroundings import LinkPhase, StagesPhase
 from shard_export.library.manifest import MANIFEST_NAME, FileRecord, Manifest
 from shard_export.library.store import sha256_of
 from tests.support.agents import always_here

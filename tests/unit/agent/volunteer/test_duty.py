@@ -18,12 +18,13 @@ import pytest
 from agent.stage.gate import Gates
 from agent.volunteer.clock import steady_s
 from agent.volunteer.documents import PolicyBody
-from agent.volunteer.duty import GIVE_BACK_AGAIN_S, LinkPhase, StagesPhase, Volunteer
+from agent.volunteer.duty import GIVE_BACK_AGAIN_S, Volunteer
 from agent.volunteer.facts import Facts
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.policy import Policy, Wishes
 from agent.volunteer.presence import Presence
 from agent.volunteer.states import Pause, Phase, Release, Resume
+from agent.volunteer.surroundings import LinkPhase, StagesPhase
 from tests.support.patience import PATIENCE_S
 from tests.support.volunteers import PlayedBoard, quick
 
@@ -148,7 +149,7 @@ async def test_a_look_under_way_does_not_undo_what_the_first_input_did(
 ) -> None:
     await duty.serve()
     volunteer, snapshot = duty.volunteer, duty.board.snapshot
-    volunteer._armed = was_armed
+    volunteer._doors._are_watched = was_armed
 
     def snapshot_before_the_input() -> Facts:
         assert not volunteer.gates.are_shut
@@ -161,7 +162,7 @@ async def test_a_look_under_way_does_not_undo_what_the_first_input_did(
     monkeypatch.setattr(duty.board, "snapshot", snapshot_before_the_input)
     volunteer._look(duty.work)
     assert volunteer.gates.are_shut
-    assert not volunteer._armed
+    assert not volunteer._doors._are_watched
     assert volunteer._news.is_set()
     monkeypatch.setattr(duty.board, "snapshot", snapshot)
     await duty.until(lambda: duty.work.given_back == 1)
