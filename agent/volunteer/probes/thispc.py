@@ -17,6 +17,8 @@ from agent.volunteer.probes.reading import Asking
 
 PRESENCE_INTERVAL_S = 1.0
 """While at rest: the state machine trusts an answer about presence for 3 s only."""
+REST_INTERVAL_S = 4.0
+"""How often load and memory are asked for while at rest, where they hold nothing back at once."""
 CLOSE_INTERVAL_S = 0.25
 """How often presence is asked for while this PC serves, beside the push."""
 ASKING_INTERVAL_S = 0.05
@@ -45,7 +47,7 @@ def open_board(
     pc = own_probes(environment)
     apps = ExclusiveApps()
     everywhere = [
-        Probe("processes", OtherCpu(), ("other_cpu_percent",)),
+        Probe("processes", OtherCpu(), ("other_cpu_percent",), REST_INTERVAL_S, 2.0),
         Probe("programs", apps, ("exclusive",), interval_s=5.0),
         Probe("disk", Asking(lambda: read_disk(folder)), ("disk_free_bytes",), interval_s=10.0),
     ]
@@ -75,10 +77,10 @@ if sys.platform == "win32":
                 "gpu-engines",
                 counters.GpuEngines(lambda: counters.PdhCounters(counters.ENGINES)),
                 ("other_gpu_percent",),
-                interval_s=4.0,  # Windows lists every engine of every program each time
+                interval_s=REST_INTERVAL_S,  # Windows lists every engine of every program each time
                 close_interval_s=2.0,
             ),
-            Probe("memory", MainMemory(low=windows.memory_is_low), ("memory",), close_interval_s=1.0),
+            Probe("memory", MainMemory(low=windows.memory_is_low), ("memory",), REST_INTERVAL_S, 1.0),
             Probe("power", sources.PowerState(windows), ("power",), interval_s=5.0),
             Probe("network-cost", network.NetworkCost(network.connection_cost), ("metered",), interval_s=10.0),
         ]
@@ -96,7 +98,7 @@ elif sys.platform == "darwin":
             Probe(
                 "session", macos.MacSession(mac), ("locked", "session_switched", "displays_off"), PRESENCE_INTERVAL_S
             ),
-            Probe("memory", MainMemory(), ("memory",), close_interval_s=1.0),
+            Probe("memory", MainMemory(), ("memory",), REST_INTERVAL_S, 1.0),
             Probe("power", macos.MacPower(mac), ("power",), interval_s=5.0),
         ]
         return ThisPc(probes, [], SYSTEM_CLOCK.asleep_s)
@@ -122,7 +124,7 @@ else:
             Probe("desktop-inhibitors", desktop.IdleInhibitors(environment), ("inhibitors",)),
             Probe("logind-inhibitors", system.LogindInhibitors(environment), ("inhibitors",)),
             Probe("fdinfo", gpu.OtherGpu(gpu.GpuClients(steady_s), steady_s), ("other_gpu_percent",)),
-            Probe("proc", MainMemory(), ("memory",), close_interval_s=1.0),
+            Probe("proc", MainMemory(), ("memory",), REST_INTERVAL_S, 1.0),
             Probe("sysfs-power", Asking(lambda: {"power": power.read_power()}), ("power",), interval_s=5.0),
             Probe("power-profiles", system.PowerProfile(environment), ("power_saver",), interval_s=10.0),
             Probe("sensors", power.HeatSensors(), ("heat",), interval_s=5.0),
