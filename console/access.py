@@ -6,10 +6,13 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx2
 import msgspec
 
 from console.data import ServiceFile, admin_key_path, service_file_path
 from console.errors import ClientError, ServiceUnreachable
+
+MOST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +26,20 @@ class Access:
     token: str = field(repr=False)
     authority: Path | None = None
 
+    def address(self) -> httpx2.URL:
+        """Return the service's address, as httpx wants it. Raises ClientError for a text that is none."""
+        try:
+            address = httpx2.URL(self.url)
+        except httpx2.InvalidURL as error:
+            raise ClientError(f"{self.url} is no address of a service ({error}); correct it.") from None
+        if address.port is not None and address.port > MOST_PORT:
+            raise ClientError(f"{self.url} is no address of a service: ports end at {MOST_PORT}; correct it.")
+        return address
+
     def headers(self) -> dict[str, str]:
-        """Return the headers of every request."""
+        """Return the headers of every request. Raises ClientError for a token that no header can carry."""
+        if not (self.token.isascii() and self.token.isprintable()):
+            raise ClientError("The key has letters that no key has; copy all of it once more, and nothing else.")
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def trust(self) -> ssl.SSLContext | bool:
@@ -37,9 +52,22 @@ class Access:
             reason = error.strerror or "it is no certificate"
             raise ClientError(f"The certificate file {self.authority} cannot be used: {reason}.") from None
 
+    def authority_as_of(self) -> tuple[int, int] | None:
+        """Return what is another value once the certificate file is another: a new root comes into the same file."""
+        if self.authority is None:
+            return None
+        try:
+            seen = self.authority.stat()
+        except OSError:
+            return None
+        return seen.st_mtime_ns, seen.st_size
+
 
 def access_of(folder: Path) -> Access:
-    """Find the service of a data folder on this PC and its admin key. Raises ServiceUnreachable."""
+    """Find the service of a data folder on this PC and its admin key.
+
+    Raises ServiceUnreachable when none runs, ClientError when its files cannot be read.
+    """
     try:
         service = msgspec.json.decode(service_file_path(folder).read_bytes(), type=ServiceFile)
         key = admin_key_path(folder).read_text("utf-8").strip()

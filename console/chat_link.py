@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, quote, urlsplit
 
+from console.addresses import is_this_pc
 from console.errors import ConsoleError
 
 _PIN = re.compile("[0-9a-f]{64}")
@@ -70,12 +70,4 @@ def server_url(text: str) -> str:
 
 def is_private(url: str) -> bool:
     """Say whether nobody on the way can read along: https, or this PC itself."""
-    parts = urlsplit(url)
-    return parts.scheme == "https" or parts.hostname == "localhost" or _is_loopback(parts.hostname or "")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return urlsplit(url).scheme == "https" or is_this_pc(url)

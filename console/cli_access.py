@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -12,6 +13,7 @@ from typing import IO
 import msgspec
 
 from console import tables
+from console.addresses import reach_text
 from console.api.admin import types as wire
 from console.chat_link import ChatLink
 from console.cli_tools import Commands, client_of, command, group, hand_over_secret, read_password, show
@@ -134,6 +136,8 @@ def _key_create(options: argparse.Namespace) -> int:
         if options.link:
             pin = console.authority().pin if console.url.startswith("https") else ""
             link = ChatLink(console.url, made.secret, pin).text()
+            if reach := reach_text(console.url):
+                print(reach, file=sys.stderr)
             return hand_over_secret(options, wire.Done(detail={"link": link}), link, "The chat link")
     return hand_over_secret(options, made, made.secret, "The key")
 

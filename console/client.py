@@ -17,7 +17,7 @@ import msgspec
 
 from console import calls
 from console.access import Access, access_of
-from console.call import SILENCE_S, Call, LineCall, answer_of, refusal_of, unreachable
+from console.call import SILENCE_S, Call, LineCall, Lines, answer_of, not_answered, refusal_of
 from console.errors import ServiceUnreachable
 
 TIMEOUT = httpx2.Timeout(10.0, connect=3.0, read=SILENCE_S)
@@ -54,13 +54,13 @@ def _following(make: Callable[P, LineCall[T]]) -> Callable[Concatenate[AdminClie
 
 
 class AdminClient:
-    """Talks to one running service. Raises ServiceUnreachable or ServiceRefused. Not for use by several threads."""
+    """Talks to one running service. Raises ClientError. Not for use by several threads."""
 
     def __init__(self, url: str, key: str, *, authority: Path | None = None) -> None:
-        """`authority` is the PEM of the fleet's CA when `url` is https."""
+        """`authority` is the PEM of the fleet's CA when `url` is https. Raises ClientError for what cannot be used."""
         self._access = Access(url, key, authority)
         self._http = httpx2.Client(
-            base_url=url,
+            base_url=self._access.address(),
             headers=self._access.headers(),
             timeout=TIMEOUT,
             verify=self._access.trust(),
@@ -70,7 +70,7 @@ class AdminClient:
 
     @classmethod
     def for_data_folder(cls, folder: Path) -> Self:
-        """Find the service of a data folder on this PC and its admin key. Raises ServiceUnreachable."""
+        """Find the service of a data folder on this PC and its admin key. Raises as `access_of` does."""
         access = access_of(folder)
         return cls(access.url, access.token, authority=access.authority)
 
@@ -147,8 +147,8 @@ class AdminClient:
         """Return the models that let a real token through all their stages just now."""
         try:
             response = self._http.get("/readyz")
-        except httpx2.TransportError as error:
-            raise unreachable(self.url, error) from None
+        except httpx2.RequestError as error:
+            raise not_answered(self.url, error) from None
         if response.status_code not in {200, 503}:
             raise refusal_of(self.url, response.status_code, response.content)
         models = msgspec.json.decode(response.content, type=_Readiness).models
@@ -159,8 +159,8 @@ class AdminClient:
         timeout = httpx2.Timeout(10.0, read=call.silence_s)
         try:
             response = self._http.request(call.method, call.path, content=call.body, timeout=timeout)
-        except httpx2.TransportError as error:
-            raise unreachable(self.url, error) from None
+        except httpx2.RequestError as error:
+            raise not_answered(self.url, error) from None
         if response.is_error:
             raise refusal_of(self.url, response.status_code, response.content)
         return answer_of(self.url, call, response.content)
@@ -173,11 +173,15 @@ class AdminClient:
             with self._http.stream(call.method, call.path, content=call.body, timeout=timeout) as response:
                 if response.is_error:
                     raise refusal_of(self.url, response.status_code, response.read())
-                for line in response.iter_lines():
-                    if line:
-                        last = answer_of(self.url, call, line.encode())
+                lines = Lines()
+                for data in response.iter_bytes():
+                    for line in lines.take(data):
+                        last = answer_of(self.url, call, line)
                         yield last
-        except httpx2.TransportError as error:
-            raise unreachable(self.url, error) from None
+                for line in lines.end():
+                    last = answer_of(self.url, call, line)
+                    yield last
+        except httpx2.RequestError as error:
+            raise not_answered(self.url, error) from None
         if not call.ends(last):
             raise ServiceUnreachable(call.cut_off)

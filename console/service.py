@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
-import ipaddress
 import logging
 import os
 import secrets
@@ -29,6 +28,7 @@ from agent.link.closing import CloseCode
 from agent.link.errors import KeyLocked
 from agent.link.keystore import Keystore
 from agent.threads import finish_in_thread
+from console.addresses import is_loopback
 from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
 from console.api.admin.builds import BuildRoutes
@@ -362,14 +362,6 @@ def own_address() -> str:
         probe.connect(("192.0.2.1", 9))  # a documentation address: UDP connect only picks a route, nothing is sent
         return str(probe.getsockname()[0])
     return "127.0.0.1"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is only reachable from this PC."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def serve(settings: ServiceSettings, *, log_level: str = "INFO", json_output: bool = False) -> int:

@@ -5,7 +5,7 @@ bridge.ask(calls.agents(), self._show, self._fail)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Signal
 from agent.look.loop import Job, LoopThread
 from agent.threads import finish_in_thread
 from console.access import Access
-from console.call import Call, LineCall, answer_of, refusal_of, unreachable
+from console.call import Call, LineCall, Lines, answer_of, not_answered, refusal_of
 from console.errors import ClientError, ServiceRefused, ServiceUnreachable
 
 T = TypeVar("T")
@@ -41,8 +41,9 @@ class Bridge(LoopThread):
     def __init__(self, access: Access, parent: QObject | None = None) -> None:
         super().__init__("the console's connection", parent)
         self.access = access
-        # The three below belong to the loop thread.
+        # Those below belong to the loop thread.
         self._http: httpx2.AsyncClient | None = None
+        self._trusted_as_of: tuple[int, int] | None = None
         self._former: list[httpx2.AsyncClient] = []
         self._answers: bool | None = None
 
@@ -139,16 +140,24 @@ class Bridge(LoopThread):
                 await http.aclose()
 
     def _renew(self) -> None:
+        self._put_aside()
+        self._answers = None
+
+    def _put_aside(self) -> None:
         if self._http is not None:
             # Not closed before the end: questions may be under way with it.
             self._former.append(self._http)
             self._http = None
-        self._answers = None
 
     def _client(self) -> httpx2.AsyncClient:
+        """Return the client, another one once the certificate file is another. Raises ClientError."""
+        as_of = self.access.authority_as_of()
+        if as_of != self._trusted_as_of:
+            self._put_aside()
+            self._trusted_as_of = as_of
         if self._http is None:
             self._http = httpx2.AsyncClient(
-                base_url=self.access.url,
+                base_url=self.access.address(),
                 headers=self.access.headers(),
                 verify=self.access.trust(),
                 trust_env=False,
@@ -159,8 +168,8 @@ class Bridge(LoopThread):
         timeout = httpx2.Timeout(10.0, read=call.silence_s)
         try:
             response = await self._client().request(call.method, call.path, content=call.body, timeout=timeout)
-        except httpx2.TransportError as error:
-            raise unreachable(self.access.url, error) from None
+        except httpx2.RequestError as error:
+            raise not_answered(self.access.url, error) from None
         self._heard()
         if response.is_error:
             raise refusal_of(self.access.url, response.status_code, response.content)
@@ -174,12 +183,19 @@ class Bridge(LoopThread):
                 self._heard()
                 if response.is_error:
                     raise refusal_of(self.access.url, response.status_code, await response.aread())
-                async for line in response.aiter_lines():
-                    if line:
-                        last = answer_of(self.access.url, call, line.encode())
+                lines = Lines()
+
+                def read(whole: Iterable[bytes]) -> None:
+                    nonlocal last
+                    for line in whole:
+                        last = answer_of(self.access.url, call, line)
                         on_line(last)
-        except httpx2.TransportError as error:
-            raise unreachable(self.access.url, error) from None
+
+                async for data in response.aiter_bytes():
+                    read(lines.take(data))
+                read(lines.end())
+        except httpx2.RequestError as error:
+            raise not_answered(self.access.url, error) from None
         if not call.ends(last):
             raise ServiceUnreachable(call.cut_off)
 

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 import msgspec
 import platformdirs
 
+from console.addresses import is_loopback
 from console.data import write_whole
 from console.errors import ClientError, DataFolderUnusable
 
 log = logging.getLogger(__name__)
 
 LARGEST_FILE_BYTES = 1 << 16
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,7 +54,7 @@ def address_of(text: str) -> str:
         host, port = None, None
     if host is None or parts.scheme not in ("http", "https"):
         raise ClientError(f"{text[:100]!r} is no address; one looks like https://console.example.org:8460.")
-    if parts.scheme == "http" and host not in LOOPBACK:
+    if parts.scheme == "http" and not is_loopback(host):
         raise ClientError("A service on another PC is asked over https only; write https:// instead of http://.")
     shown = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{shown}" + (f":{port}" if port else "")

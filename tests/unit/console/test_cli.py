@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from console.api.admin.types import Key
+from console.chat_link import read_link
 from console.cli import build_parser, main, warn_of_password
 from console.data import default_data_folder
 from console.fleet.hub import HEARTBEAT_S
+from console.registry.records import ApiKey
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,19 @@ def test_a_heartbeat_is_a_sensible_number_of_seconds(capsys: pytest.CaptureFixtu
         with pytest.raises(SystemExit):
             build_parser().parse_args(["serve", f"--heartbeat={text}"])
         assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("url", "said"), [("http://127.0.0.1:1", True), ("http://console.example:1", False)])
+def test_a_chat_link_that_works_on_this_pc_only_says_so_beside_it(
+    url: str, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = Key(ApiKey("k", "vera", ["chat"], 0.0, None, None), "sk-secret")
+    console = SimpleNamespace(url=url, create_key=lambda *_, **__: key)
+    monkeypatch.setattr("console.cli_access.client_of", lambda _: contextlib.nullcontext(console))
+    assert main(["key", "create", "vera", "--link"]) == 0
+    shown = capsys.readouterr()
+    assert read_link(shown.out.strip()).url == url
+    assert ("works on this PC only" in shown.err) is said
 
 
 def test_without_the_windows_packages_a_sentence_says_what_to_install(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +10,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from httpx2 import URL
 from pytestqt.qtbot import QtBot
 
+from agent.link.keystore import Keystore
 from console import calls
 from console.access import Access
 from console.api.admin import types as wire
 from console.call import LineCall
+from console.client import AdminClient
 from console.errors import ClientError, ServiceRefused, ServiceUnreachable
 from console.gui.bridge import Bridge
 from console.gui.feed import Feed
+from console.registry.authority import Authority
 from tests.support.console_thread import ConsoleThread, console_thread
 
 
@@ -141,6 +146,67 @@ def test_a_feed_keeps_what_it_heard_while_the_service_is_away(tmp_path: Path, qt
     assert isinstance(feed.latest, wire.Status)
     assert isinstance(feed.error, ServiceUnreachable)
     bridge.stop()
+
+
+def test_a_certificate_counts_once_its_file_has_it(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, qtbot: QtBot
+) -> None:
+    heard: list[object] = []
+    failed: list[ClientError] = []
+    with console_thread(tmp_path_factory.mktemp("secured"), api_host="0.0.0.0") as secured:
+        access = secured.access()
+        assert access.authority is not None
+        roots = tmp_path / "roots.pem"
+        other = Authority.open(tmp_path / "other", Keystore.files_only("test")).authorities_pem
+        roots.write_bytes(other)
+        for bridge in running(replace(access, url=f"https://127.0.0.1:{URL(access.url).port}", authority=roots)):
+            bridge.ask(calls.status(), heard.append, failed.append)
+            qtbot.waitUntil(lambda: bool(failed))
+            assert "is not trusted" in str(failed[0])
+            assert not heard
+            roots.write_bytes(other + access.authority.read_bytes())
+            bridge.ask(calls.status(), heard.append, failed.append)
+            qtbot.waitUntil(lambda: len(heard) + len(failed) == 2)
+    assert isinstance(heard[0], wire.Status)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"url": "https://10.0.0.300"}, "is no address of a service"),
+        ({"token": "schlüssel"}, "copy all of it once more"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_failure_that_says_why(
+    console: ConsoleThread, qtbot: QtBot, change: dict[str, Any], said: str
+) -> None:
+    failed: list[Any] = []
+    for bridge in running(replace(console.access(), **change)):
+        bridge.ask(calls.status(), on_failed=failed.append)
+        feed = Feed(bridge, calls.status(), 3600.0)
+        feed.failed.connect(failed.append)
+        feed.now()
+        bridge.follow(calls.export_audit(), failed.append, failed.append)
+        qtbot.waitUntil(lambda: len(failed) == 3)
+    assert all(said in str(error) for error in failed)
+
+
+def test_both_clients_keep_lines_whole_that_have_other_ends_of_lines_in_them(
+    bridge: Bridge, console: ConsoleThread, qtbot: QtBot
+) -> None:
+    name = "one\u2028two\u2029three\x85four"
+    made: list[object] = []
+    bridge.ask(calls.create_key(name), made.append)
+    qtbot.waitUntil(lambda: bool(made))
+    heard: list[bytes] = []
+    ends: list[object] = []
+    bridge.follow(calls.export_audit(), heard.append, ends.append)
+    qtbot.waitUntil(lambda: bool(ends))
+    with AdminClient.for_data_folder(console.folder) as client:
+        *same, _ = client.export_audit()  # the last line is that of the export before
+    assert same == heard
+    assert [json.loads(line)["sequence"] for line in heard] == list(range(1, len(heard) + 1))
+    assert name in {json.loads(line)["detail"].get("name") for line in heard}
 
 
 def test_a_certificate_that_cannot_be_read_is_named(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
