@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from keyring.backend import KeyringBackend
@@ -15,9 +15,10 @@ from starlette.types import ASGIApp
 
 from console.chat.account import Account
 from console.chat.window.desk import Desk
+from console.chat.window.message import MessageView
 from console.chat.window.window import ChatWindow
 from console.chat_link import ChatLink
-from tests.support.api import CHAT_KEY, serving
+from tests.support.api import CHAT_KEY, ScriptedModel, Step, serving
 from tests.support.patience import PATIENCE_S
 
 
@@ -118,3 +119,26 @@ def send(window: ChatWindow, text: str) -> None:
 def ended(window: ChatWindow, qtbot: QtBot) -> None:
     """Wait until no answer comes any more."""
     qtbot.waitUntil(lambda: not window.answers.running)
+
+
+class Talk:
+    """A served model and the window that is signed in there."""
+
+    def __init__(self, model: ScriptedModel, server: ServerThread, window: ChatWindow, qtbot: QtBot) -> None:
+        self.model, self.server, self.window, self.qtbot = model, server, window, qtbot
+
+    def ask(self, text: str = "Hi", script: Sequence[Step] | None = None) -> None:
+        if script is not None:
+            self.model.script = list(script)
+        send(self.window, text)
+        ended(self.window, self.qtbot)
+
+    def texts(self) -> list[str]:
+        return [message.text for message in self.window.desk.branch]
+
+    def view(self, place: int) -> MessageView:
+        message = self.window.desk.branch[place]
+        self.window.page.thread_.focus_message(message.id)
+        view = self.window.page.thread_.view_of(message.id)
+        assert view is not None
+        return view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -47,8 +48,9 @@ class Answers(QObject):
     noted = Signal(str)
     """What goes on with an answer changed: its message id."""
     began = Signal(str)
-    ended = Signal(str)
     """A chat's id."""
+    ended = Signal(str, str)
+    """A chat's id, and that of the message its answer is now."""
 
     def __init__(self, desk: Desk, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -62,6 +64,16 @@ class Answers(QObject):
         """Return the answer that is this message, while it comes."""
         return next((one for one in self.running.values() if one.message.id == message_id), None)
 
+    def so_far(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages with what has come of them by now: the text of an answer is in none until it has ended."""
+        running = {one.message.id: one for one in self.running.values()}
+        return [
+            msgspec.structs.replace(message, text="".join(running[message.id].text))
+            if message.id in running
+            else message
+            for message in messages
+        ]  # fmt: skip
+
     def send(self, text: str, attachments: list[Attachment]) -> None:
         """Say something in the open chat and ask."""
         branch = self._desk.branch
@@ -70,10 +82,11 @@ class Answers(QObject):
         self.ask(said.id)
 
     def ask(self, parent_id: str) -> None:
-        """Ask for an answer to a message of the open chat: a new branch, if it has one."""
+        """Ask for an answer to a message of the open chat: a new branch, if it has one. One that comes there stops."""
         chat = self._desk.chat
-        if chat is None or chat.id in self.running:
+        if chat is None:
             return
+        self.stop(chat.id)
         path = self._desk.tree().path(parent_id)
         facts = Facts(model=chat.setup.model)
         message = self._desk.add("assistant", "", parent_id=parent_id, state="open", facts=facts)
@@ -89,14 +102,15 @@ class Answers(QObject):
         self.noted.emit(message.id)
 
     def regenerate(self, message_id: str) -> None:
-        """Ask for an answer once more; the one there is stays as a branch, unless nothing came of it."""
+        """Ask for an answer once more; the one there is stays as a branch, unless nothing came of it, nor after it."""
         message = self._desk.tree()[message_id]
         if message.role == "user":
             self.ask(message.id)
             return
         if message.parent_id is None:
             return
-        if message.state == "failed" and not message.text:
+        is_last = len(self._desk.tree().below(message_id)) == 1
+        if message.state == "failed" and not message.text and is_last and message.chat_id not in self.running:
             self._discard(message)
         self.ask(message.parent_id)
 
@@ -173,11 +187,11 @@ class Answers(QObject):
         self._desk.replace(message)
         if chat_id in self._desk.chats:
             self._desk.change_chat(chat_id, quietly=chat_id == self._desk.open_id, changed_s=time.time())
-        self.ended.emit(chat_id)
+        self.ended.emit(chat_id, message.id)
 
     def _discard(self, message: Message) -> None:
-        ids = [each.id for each in self._desk.tree().take_out(message.id)]
-        self._desk.store.do(lambda file: file.delete_messages(ids, 0.0))
+        self._desk.tree().take_out(message.id)
+        self._desk.store.do(lambda file: file.delete_messages([message.id], 0.0))
 
 
 def noted(event: Event) -> tuple[str, float]:

@@ -103,7 +103,8 @@ class ChatPage(QWidget):
     # Inside
 
     def _copy(self, _: str, message_id: str) -> None:
-        QGuiApplication.clipboard().setText(self.desk.tree()[message_id].content())
+        (message,) = self.answers.so_far([self.desk.tree()[message_id]])
+        QGuiApplication.clipboard().setText(message.content())
         self.said.emit("The message was copied.")
 
     def _edit(self, _: str, message_id: str) -> None:
@@ -237,14 +238,14 @@ class ChatPage(QWidget):
             self.thread_.to_end()
         self._meter.start()
 
-    def _ended(self, chat_id: str) -> None:
+    def _ended(self, chat_id: str, message_id: str) -> None:
+        sentences = self._sentences.pop(message_id, None)
         if chat_id == self.desk.open_id:
             self.composer.set_running(False)
-            last = self.desk.branch[-1] if self.desk.branch else None
-            sentences = self._sentences.pop(last.id, None) if last is not None else None
-            if self.desk.settings.announces and last is not None:
-                left = sentences.end() if sentences is not None else []
-                for sentence in [*left, *([last.facts.problem] if last.facts.problem else [])]:
+            # Whoever deleted the question has deleted the answer.
+            problem = self.desk.tree()[message_id].facts.problem if message_id in self.desk.tree() else ""
+            if self.desk.settings.announces:
+                for sentence in [*(sentences.end() if sentences is not None else []), *([problem] if problem else [])]:
                     announce(self.thread_, sentence)
         if not self.answers.running:
             self._meter.stop()
@@ -312,9 +313,8 @@ class ChatPage(QWidget):
 
     def _search(self, words: str) -> None:
         wanted = words.casefold()
-        self._found = [
-            message.id for message in self.desk.branch if wanted and wanted in message.text.casefold()
-        ]  # fmt: skip
+        branch = self.answers.so_far(self.desk.branch)
+        self._found = [message.id for message in branch if wanted and wanted in message.text.casefold()]
         self._at = len(self._found) - 1
         self.thread_.mark(words)
         self._go()

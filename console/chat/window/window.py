@@ -264,7 +264,7 @@ class ChatWindow(QMainWindow):
 
     def _copy_all(self) -> None:
         if self.desk.chat is not None:
-            QGuiApplication.clipboard().setText(as_markdown(self.desk.chat, self.desk.branch))
+            QGuiApplication.clipboard().setText(as_markdown(self.desk.chat, self.answers.so_far(self.desk.branch)))
             self.say("The chat was copied as Markdown.")
 
     def _export(self) -> None:
@@ -277,7 +277,8 @@ class ChatWindow(QMainWindow):
 
     def export_to(self, path: Path, format_: Format) -> None:
         """Write the open chat into a file; what a name ends with wins over what was chosen beside it."""
-        chat, branch, whole = self.desk.chat, self.desk.branch, self.desk.tree().all()
+        chat = self.desk.chat
+        branch, whole = self.answers.so_far(self.desk.branch), self.answers.so_far(self.desk.tree().all())
         by_name: dict[str, Format] = {".md": "md", ".json": "json", ".html": "html"}
         format_ = by_name.get(path.suffix.lower(), format_)
         if not path.suffix:

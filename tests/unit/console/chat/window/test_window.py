@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,47 +14,15 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QPushButton
 from pytestqt.qtbot import QtBot
 
 from console.chat.window.message import MessageView
-from console.chat.window.window import ChatWindow
 from console.pipeline import types as pipeline
-from tests.support.api import CHAT_KEY, Keys, ScriptedModel, Step, chat_app, finished, says
-from tests.support.chat_windows import Ring, ServerThread, chat_window, ended, send, served, sign_in
+from tests.support.api import CHAT_KEY, Keys, ScriptedModel, chat_app, finished, says
+from tests.support.chat_windows import Ring, Talk, chat_window, ended, send, served, sign_in
 
 ANSWER = "Use this:\n\n```python\nx = 1\n```\n\n| a |\n|---|\n| 1 |\n"
 
 
 def says_so(view: MessageView, words: str) -> bool:
     return words in view.note.text()
-
-
-class Talk:
-    """A served model and the window that is signed in there."""
-
-    def __init__(self, model: ScriptedModel, server: ServerThread, window: ChatWindow, qtbot: QtBot) -> None:
-        self.model, self.server, self.window, self.qtbot = model, server, window, qtbot
-
-    def ask(self, text: str = "Hi", script: Sequence[Step] | None = None) -> None:
-        if script is not None:
-            self.model.script = list(script)
-        send(self.window, text)
-        ended(self.window, self.qtbot)
-
-    def texts(self) -> list[str]:
-        return [message.text for message in self.window.desk.branch]
-
-    def view(self, place: int) -> MessageView:
-        message = self.window.desk.branch[place]
-        self.window.page.thread_.focus_message(message.id)
-        view = self.window.page.thread_.view_of(message.id)
-        assert view is not None
-        return view
-
-
-@pytest.fixture
-def talk(tmp_path: Path, qtbot: QtBot) -> Iterator[Talk]:
-    model = ScriptedModel(says("Good ", "day"), context_tokens=1000)
-    with served(chat_app(model)) as server, chat_window(tmp_path / "chat") as window:
-        sign_in(window, qtbot, server.url)
-        yield Talk(model, server, window, qtbot)
 
 
 def test_an_answer_comes_and_is_kept_with_its_figures(talk: Talk, tmp_path: Path, qtbot: QtBot) -> None:
