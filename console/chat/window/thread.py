@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
@@ -120,6 +120,8 @@ class Thread(QScrollArea):
         if item is not None:
             if item.view is not None:
                 item.view.grow(text)
+            else:
+                item.shown = replace(item.shown, text=item.shown.text + text)
             self._measure_again(item)
 
     def set_width(self, width: Width) -> None:

@@ -168,6 +168,22 @@ def test_only_the_open_block_is_shown_anew_and_code_is_coloured_once_when_it_clo
     ]  # fmt: skip
 
 
+def test_an_answer_that_grows_out_of_sight_is_whole_when_its_widget_is_made(thread: Thread, qtbot: QtBot) -> None:
+    show(thread, qtbot, [*(shown(place) for place in range(60)), running(60, "Begun ")])
+    thread.scroll_by_key(Qt.Key.Key_Home)
+    settle(thread, qtbot)
+    thread.show_branch([*(shown(place) for place in range(60)), running(61, "Anew ")], anew=False)
+    assert thread.view_of("m61") is None
+    for piece in ("and ", "on ", "it ", "goes"):
+        thread.grow("m61", piece)
+    thread.to_end()
+    settle(thread, qtbot)
+    thread.grow("m61", " on")
+    view = thread.view_of("m61")
+    assert view is not None
+    assert view.body.texts()[0].toPlainText().strip() == "Anew and on it goes on"
+
+
 def test_a_change_of_the_look_does_not_touch_the_stream(thread: Thread, qtbot: QtBot) -> None:
     show(thread, qtbot, [shown(0, "Hi"), running(1, "Begun ")])
     thread.grow("m1", "and on")
