@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QWidget
 
@@ -64,8 +64,6 @@ SPECS = (
 class Actions(QObject):
     """The registry. An action is reached by its name: `actions["new"]`."""
 
-    keys_changed = Signal()
-
     def __init__(self, owner: QWidget, changed: Mapping[str, str]) -> None:
         super().__init__(owner)
         self._owner = owner
@@ -89,7 +87,6 @@ class Actions(QObject):
             action.setShortcut(QKeySequence(changed.get(spec.name, spec.keys)))
             keys = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
             action.setToolTip(f"{spec.text} ({keys})" if keys else spec.text)
-        self.keys_changed.emit()
 
     def draw_icons(self) -> None:
         """Draw the icons in the colour of the text, as after a change of the theme."""

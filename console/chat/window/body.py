@@ -59,14 +59,10 @@ class Body(QWidget):
         """List where words can be found."""
         return [part.code if isinstance(part, CodePart) else part for part in self._parts]
 
-    def mark(self, words: str) -> int:
-        """Mark words wherever they stand; returns how often. Empty: mark nothing."""
-        count = 0
+    def mark(self, words: str) -> None:
+        """Mark words wherever they stand. Empty: mark nothing."""
         for text in self.texts():
-            found = text.find_all(words) if words else []
-            text.setExtraSelections([self._marked(cursor) for cursor in found])
-            count += len(found)
-        return count
+            text.setExtraSelections([self._marked(cursor) for cursor in (text.find_all(words) if words else [])])
 
     def _marked(self, cursor: QTextCursor) -> QTextEdit.ExtraSelection:
         selection = QTextEdit.ExtraSelection()

@@ -8,7 +8,6 @@ from PySide6.QtCore import QObject, QPoint
 from PySide6.QtWidgets import QInputDialog, QLineEdit, QMenu
 
 from console.chat.records import Folder, Hit, new_id
-from console.chat.window.actions import Actions
 from console.chat.window.answers import Answers
 from console.chat.window.desk import Desk
 from console.chat.window.rows import found_rows, rows_of
@@ -18,9 +17,9 @@ from console.chat.window.sidebar import Sidebar
 class ChatList(QObject):
     """Lives as long as its sidebar."""
 
-    def __init__(self, desk: Desk, answers: Answers, sidebar: Sidebar, actions: Actions) -> None:
+    def __init__(self, desk: Desk, answers: Answers, sidebar: Sidebar) -> None:
         super().__init__(sidebar)
-        self._desk, self._answers, self._sidebar, self._actions = desk, answers, sidebar, actions
+        self._desk, self._answers, self._sidebar = desk, answers, sidebar
         self._words = ""
         self._hits: list[Hit] = []
         for signal in (desk.chats_changed, desk.opened, desk.settings_changed, answers.began, answers.ended):

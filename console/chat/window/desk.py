@@ -40,8 +40,6 @@ DRAFT_MS = 500
 class Desk(QObject):
     """The state of the window. GUI thread. `start`, and `stop` at the end."""
 
-    loaded = Signal()
-    """The chats were read."""
     chats_changed = Signal()
     """The list of chats or folders."""
     opened = Signal()
@@ -201,14 +199,13 @@ class Desk(QObject):
         self.branch_changed.emit()
         return message
 
-    def replace(self, message: Message, *, keep: bool = True) -> None:
-        """Replace a message by what it is now; `keep`: also in the file."""
+    def replace(self, message: Message) -> None:
+        """Replace a message by what it is now."""
         tree = self._trees.get(message.chat_id)
         if tree is None or message.id not in tree:
             return
         tree.put(message)
-        if keep:
-            self.store.do(lambda file: file.save_messages([message]))
+        self.store.do(lambda file: file.save_messages([message]))
         if message.chat_id == self.open_id:
             self.message_changed.emit(message)
 
@@ -358,7 +355,6 @@ class Desk(QObject):
         chats, self.folders, self.presets = found
         self.chats = {chat.id: chat for chat in chats}
         self.is_loaded = True
-        self.loaded.emit()
         self.chats_changed.emit()
         self.presets_changed.emit()
         self.open(self.settings.chat_id or None)

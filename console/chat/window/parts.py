@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from functools import lru_cache
 
-from PySide6.QtCore import QMimeData, QSize, Qt, QTimer, QUrl, Signal
+from PySide6.QtCore import QMimeData, QSize, Qt, QTimer, QUrl
 from PySide6.QtGui import (
     QDesktopServices,
     QFontDatabase,
@@ -155,8 +155,6 @@ COLOURIST = Colourist()
 class CodePart(QFrame):
     """A block of code with its language and a button that copies it. Coloured once, when it is closed."""
 
-    copied = Signal()
-
     def __init__(self) -> None:
         super().__init__()
         self.block = Block("", code=True)
@@ -230,7 +228,6 @@ class CodePart(QFrame):
         self.copy.setToolTip("Copied")
         self.language.setText("Copied")
         QTimer.singleShot(COPIED_MS, self, self._copied_shown)
-        self.copied.emit()
 
     def _copied_shown(self) -> None:
         self.copy.setToolTip("Copy code")

@@ -49,8 +49,6 @@ class Thread(QScrollArea):
 
     wants = Signal(str, str)
     edited = Signal(str, str)
-    follows_changed = Signal(bool)
-    """Whether the end is kept in sight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,6 +62,7 @@ class Thread(QScrollArea):
         self.width_wanted: Width = "wide"
         self.items: list[Item] = []
         self.follows = True
+        """Whether the end is kept in sight."""
         self.current = ""
         self._moves = self._making = False
         self._marked = ""
@@ -147,14 +146,14 @@ class Thread(QScrollArea):
 
     def to_end(self) -> None:
         """Show the end, and follow it."""
-        self._follow(True)
+        self.follows = True
         self._lay_out(None)
 
     def to_message(self, message_id: str) -> None:
         """Bring a message into sight."""
         item = self._item(message_id)
         if item is not None:
-            self._follow(False)
+            self.follows = False
             self._move(item.top - self.fontMetrics().height())
             self._make_views()
             self._move(item.top - self.fontMetrics().height())
@@ -375,14 +374,9 @@ class Thread(QScrollArea):
 
     def _scrolled(self, value: int) -> None:
         if not self._moves:
-            self._follow(value >= self.verticalScrollBar().maximum() - self.fontMetrics().height())
+            self.follows = value >= self.verticalScrollBar().maximum() - self.fontMetrics().height()
             self._place_button()
             self._want_views()
-
-    def _follow(self, follows: bool) -> None:
-        if follows != self.follows:
-            self.follows = follows
-            self.follows_changed.emit(follows)
 
     def _place_button(self) -> None:
         self.latest.setVisible(not self.follows and bool(self.items))
