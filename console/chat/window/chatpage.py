@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
@@ -301,8 +300,7 @@ class ChatPage(QWidget):
         return model is not None and model.ready
 
     def _pick(self, place: int) -> None:
-        name = self.model.itemData(place)
-        self.desk.change_setup(msgspec.structs.replace(self.desk.setup, model=name))
+        self.desk.pick_model(self.model.itemData(place))
 
     def _show_connection(self) -> None:
         problem = self.desk.problem

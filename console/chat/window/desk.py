@@ -174,6 +174,10 @@ class Desk(QObject):
             self.change_settings(model=setup.model)
         self.models_changed.emit()
 
+    def pick_model(self, name: str) -> None:
+        """Let the open chat ask another model; one that nobody set up yet begins as that model's chats do."""
+        self.change_setup(self._fresh_with(name) if self.chat is None else msgspec.structs.replace(self.setup, model=name))
+
     def keep_draft(self, text: str) -> None:
         """Keep what is being typed."""
         if self.chat is None:
@@ -246,7 +250,9 @@ class Desk(QObject):
         self.take_in(msgspec.structs.replace(made, leaf_id=copied[-1].id if copied else None), copied)
 
     def take_in(self, chat: Chat, messages: list[Message]) -> None:
-        """Add a whole chat and open it."""
+        """Add a whole chat and open it; one that does not say when it changed last did so now."""
+        if not chat.changed_s:
+            chat = msgspec.structs.replace(chat, changed_s=time.time())
         self.chats[chat.id] = chat
         self._trees[chat.id] = Tree(messages)
         self.store.do(lambda file: file.save_chat(chat))
@@ -333,11 +339,7 @@ class Desk(QObject):
         names = [model.id for model in models]
         if self.fresh.model not in names:
             last = self.settings.model
-            self.fresh = msgspec.structs.replace(
-                self.fresh, model=last if last in names else (names[0] if names else "")
-            )
-            if self.open_id is None:
-                self._begin_fresh()
+            self.fresh = self._fresh_with(last if last in names else (names[0] if names else ""))
         self.models_changed.emit()
         self.connection_changed.emit()
 
@@ -352,12 +354,20 @@ class Desk(QObject):
     # Inside
 
     def _load(self, found: tuple[list[Chat], list[Folder], list[Preset]]) -> None:
-        chats, self.folders, self.presets = found
-        self.chats = {chat.id: chat for chat in chats}
+        chats, folders, self.presets = found
+        # Whoever was quicker than the disk has chats and folders already, and looks at one of them.
+        self.chats = {**{chat.id: chat for chat in chats}, **self.chats}
+        self.folders = sorted([*folders, *self.folders], key=lambda each: each.name.casefold())
         self.is_loaded = True
         self.chats_changed.emit()
         self.presets_changed.emit()
-        self.open(self.settings.chat_id or None)
+        untouched = self.fresh == Setup(self.fresh.model)
+        if self.open_id is None and untouched and not self.fresh_draft:
+            self.open(self.settings.chat_id or None)
+            return
+        if untouched:
+            self._begin_fresh()
+        self.opened.emit()
 
     def _take(self, chat_id: str, messages: list[Message], message_id: str | None) -> None:
         if chat_id in self._trees:
@@ -383,11 +393,15 @@ class Desk(QObject):
         return chat
 
     def _begin_fresh(self) -> None:
-        preset = default_preset(self.presets, self.fresh.model)
-        if preset is not None:
-            self.fresh = Setup(self.fresh.model, preset.system, preset.sampling)
-        else:
-            self.fresh = Setup(self.fresh.model)
+        self.fresh = self._beginning(self.fresh.model)
+
+    def _fresh_with(self, model: str) -> Setup:
+        as_begun = self.fresh == self._beginning(self.fresh.model)
+        return self._beginning(model) if as_begun else msgspec.structs.replace(self.fresh, model=model)
+
+    def _beginning(self, model: str) -> Setup:
+        preset = default_preset(self.presets, model)
+        return Setup(model) if preset is None else Setup(model, preset.system, preset.sampling)
 
     def _read_presets(self) -> None:
         def take(presets: list[Preset]) -> None:

@@ -1,0 +1,107 @@
+"""What the window shows: read late, taken in, begun as a model's chats begin."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from console.chat.client import Model
+from console.chat.export import as_json, read_json
+from console.chat.records import Chat, Folder, Preset, Sampling, Setup
+from console.chat.store import ChatFile
+from console.chat.window.window import ChatWindow
+from tests.support.chat_windows import chat_window
+from tests.support.patience import PATIENCE_S
+
+
+@pytest.fixture
+def window(tmp_path: Path, qtbot: QtBot) -> Iterator[ChatWindow]:
+    with chat_window(tmp_path) as shown:
+        qtbot.waitUntil(lambda: shown.desk.is_loaded)
+        yield shown
+
+
+@pytest.fixture
+def gate(tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """A chat is kept and was open last; whoever reads it has to wait for the gate."""
+    with chat_window(tmp_path) as before:
+        qtbot.waitUntil(lambda: before.desk.is_loaded)
+        before.desk.add("user", "Earlier", parent_id=None)
+        before.desk.save_folder(Folder("f", "Work"))
+    made, read = threading.Event(), ChatFile.chats
+
+    def late(file: ChatFile) -> list[Chat]:
+        assert made.wait(PATIENCE_S)
+        return read(file)
+
+    monkeypatch.setattr(ChatFile, "chats", late)
+    return made
+
+
+def test_what_was_asked_before_the_chats_were_read_stays_in_sight(
+    tmp_path: Path, qtbot: QtBot, gate: threading.Event
+) -> None:
+    with chat_window(tmp_path) as window:
+        desk = window.desk
+        said = desk.add("user", "Quicker", parent_id=None)
+        desk.save_folder(Folder("g", "Art"))
+        gate.set()
+        qtbot.waitUntil(lambda: desk.is_loaded)
+        assert desk.open_id == said.chat_id
+        assert [message.text for message in desk.branch] == ["Quicker"]
+        assert [row.text for row in window.sidebar.model.rows] == ["Quicker", "Earlier", "Art", "Work"]
+
+
+def test_what_was_typed_or_set_before_the_chats_were_read_is_not_swapped_for_the_last_chat(
+    tmp_path: Path, qtbot: QtBot, gate: threading.Event
+) -> None:
+    with chat_window(tmp_path) as window:
+        desk = window.desk
+        window.page.composer.field.setPlainText("Typed quickly")
+        desk.change_setup(Setup("small", "Be brief."))
+        gate.set()
+        qtbot.waitUntil(lambda: desk.is_loaded)
+        assert desk.open_id is None
+        assert (window.page.composer.field.toPlainText(), desk.setup.system) == ("Typed quickly", "Be brief.")
+        assert [chat.title for chat in desk.chats.values()] == ["Earlier"]
+
+
+def test_a_chat_that_is_taken_in_is_the_newest(window: ChatWindow) -> None:
+    desk = window.desk
+    desk.add("user", "First", parent_id=None)
+    assert desk.chat is not None
+    text = as_json(desk.chat, desk.tree().all())
+    desk.open(None)
+    desk.add("user", "Second", parent_id=None)
+    desk.take_in(*read_json(text.encode()))
+    assert [row.text for row in window.sidebar.model.rows] == ["First", "Second", "First"]
+    assert window.sidebar.model.rows[0].key == desk.open_id
+
+
+def test_a_new_chat_begins_as_the_chosen_models_chats_do_unless_somebody_set_it_up(
+    window: ChatWindow, qtbot: QtBot
+) -> None:
+    desk, combo = window.desk, window.page.model
+    desk.save_preset(
+        Preset(id="1", name="p", system="For b.", sampling=Sampling(seed=3), model="b", is_default=True)
+    )  # fmt: skip
+    qtbot.waitUntil(lambda: len(desk.presets) == 1)
+    desk.take_models([Model("a"), Model("b")])
+    assert desk.setup == Setup("a")
+    window.page._pick(combo.findData("b"))
+    assert desk.setup == Setup("b", "For b.", Sampling(seed=3))
+    window.page._pick(combo.findData("a"))
+    assert desk.setup == Setup("a")
+    desk.change_setup(Setup("a", "Mine."))
+    window.page._pick(combo.findData("b"))
+    assert desk.setup == Setup("b", "Mine.")
+    desk.take_models([Model("c")])
+    assert desk.setup == Setup("c", "Mine.")
+    desk.take_models([Model("a"), Model("b")])
+    desk.add("user", "Hi", parent_id=None)
+    window.page._pick(combo.findData("a"))
+    assert desk.setup == Setup("a", "Mine.")
