@@ -177,6 +177,7 @@ class ChatPage(QWidget):
         self.composer.sent.connect(self._send)
         self.composer.typed.connect(desk.keep_draft)
         self.composer.typed.connect(lambda _: self._show_meter())
+        self.composer.files_changed.connect(self._keep_files)
         self.composer.refused.connect(self.said)
         self.composer.field.scrolls.connect(thread.scroll_by_key)
         self.model.activated.connect(self._pick)
@@ -189,6 +190,7 @@ class ChatPage(QWidget):
         self._show_branch(anew=self.desk.open_id != self._shown_chat or not self.thread_.items)
         self._shown_chat = self.desk.open_id
         self.composer.set_text(self.desk.draft)
+        self.composer.set_files(self.desk.files)
         self.composer.set_running(self.desk.open_id in self.answers.running)
         self._show_heading()
         self._show_models()
@@ -248,6 +250,10 @@ class ChatPage(QWidget):
                     announce(self.thread_, sentence)
         if not self.answers.running:
             self._meter.stop()
+        self._show_meter()
+
+    def _keep_files(self, files: list[Attachment]) -> None:
+        self.desk.keep_files(files)
         self._show_meter()
 
     def _send(self, text: str, attachments: list[Attachment]) -> None:

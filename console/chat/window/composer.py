@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QMimeData, QRectF, Qt, Signal
@@ -95,6 +96,7 @@ class Composer(QFrame):
 
     sent = Signal(str, list)
     typed = Signal(str)
+    files_changed = Signal(list)
     refused = Signal(str)
 
     def __init__(self, actions: Actions) -> None:
@@ -143,6 +145,12 @@ class Composer(QFrame):
             self.field.setPlainText(text)
             self.field.moveCursor(self.field.textCursor().MoveOperation.End)
 
+    def set_files(self, files: Sequence[Attachment]) -> None:
+        """Show the files that were put beside another draft."""
+        if self.files != list(files):
+            self.files = list(files)
+            self._show_files()
+
     def send(self) -> None:
         """Hand over what was typed; the field is emptied by `taken`."""
         text = self.field.toPlainText().strip()
@@ -153,7 +161,7 @@ class Composer(QFrame):
         """What was handed over is on its way."""
         self.field.clear()
         self.files.clear()
-        self._show_files()
+        self._change_files()
 
     def attach(self, paths: list[Path]) -> None:
         """Add text files."""
@@ -162,8 +170,7 @@ class Composer(QFrame):
                 self.files.append(read_file(path))
             except FileUnfit as error:
                 self.refused.emit(str(error))
-        self._show_files()
-        self.typed.emit(self.field.toPlainText())
+        self._change_files()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802 - Qt's name
         if event.mimeData().hasUrls():
@@ -171,6 +178,10 @@ class Composer(QFrame):
 
     def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802 - Qt's name
         self.field.insertFromMimeData(event.mimeData())
+
+    def _change_files(self) -> None:
+        self._show_files()
+        self.files_changed.emit(list(self.files))
 
     def _show_files(self) -> None:
         while (item := self._chip_rows.takeAt(0)) is not None:
@@ -193,8 +204,7 @@ class Composer(QFrame):
 
     def _remove(self, file: Attachment) -> None:
         self.files.remove(file)
-        self._show_files()
-        self.typed.emit(self.field.toPlainText())
+        self._change_files()
 
 
 class Gauge(QProgressBar):

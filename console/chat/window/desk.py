@@ -77,6 +77,7 @@ class Desk(QObject):
         """What the next new chat asks with."""
         self.fresh_draft = ""
         self._trees: dict[str, Tree] = {}
+        self._files: dict[str, list[Attachment]] = {}
         self._drafts = QTimer(self)
         self._drafts.setSingleShot(True)
         self._drafts.setInterval(DRAFT_MS)
@@ -112,6 +113,11 @@ class Desk(QObject):
     def draft(self) -> str:
         """What was typed in the open chat and not sent."""
         return self.chat.draft if self.chat else self.fresh_draft
+
+    @property
+    def files(self) -> list[Attachment]:
+        """What was put beside the open chat's draft; kept until the program ends."""
+        return self._files.get(self.open_id or "", [])
 
     @property
     def branch(self) -> list[Message]:
@@ -185,6 +191,10 @@ class Desk(QObject):
         elif text != self.chat.draft:
             self.chats[self.chat.id] = msgspec.structs.replace(self.chat, draft=text)
             self._drafts.start()
+
+    def keep_files(self, files: list[Attachment]) -> None:
+        """Keep what is put beside the draft."""
+        self._files[self.open_id or ""] = files
 
     # Messages
 
@@ -283,6 +293,7 @@ class Desk(QObject):
         """Remove every chat for good."""
         self.chats, self.folders = {}, []
         self._trees.clear()
+        self._files.clear()
         self.store.do(ChatFile.erase)
         self.chats_changed.emit()
         self.open(None)

@@ -56,6 +56,32 @@ def test_trying_a_failed_answer_again_replaces_it_if_nothing_followed(talk: Talk
     assert len(talk.window.desk.tree()) == 2
 
 
+def test_files_stay_with_the_chat_they_were_attached_in(talk: Talk, tmp_path: Path) -> None:
+    window, (first, second) = talk.window, (tmp_path / "a.py", tmp_path / "b.py")
+    composer = window.page.composer
+    first.write_text("x = 1\n")
+    second.write_text("y = 2\n")
+    talk.ask("Hi")
+    chat_id = window.desk.open_id
+    composer.attach([first])
+    talk.qtbot.waitUntil(lambda: bool(composer.files))
+    window.actions_["new"].trigger()
+    assert (composer.files, composer._chips.isVisible()) == ([], False)
+    talk.ask("Something else")
+    assert "x = 1" not in talk.model.messages[-1]["content"]
+    window.actions_["new"].trigger()
+    composer.attach([second])
+    talk.qtbot.waitUntil(lambda: bool(composer.files))
+    window.desk.open(chat_id)
+    assert [file.name for file in composer.files] == ["a.py"]
+    assert composer._chips.isVisible()
+    talk.ask("With it")
+    assert "x = 1" in talk.model.messages[-1]["content"]
+    assert (composer.files, window.desk.files) == ([], [])
+    window.desk.open(None)
+    assert [file.name for file in composer.files] == ["b.py"]
+
+
 @pytest.mark.parametrize("wish", ["regenerate", "edit"])
 def test_asking_about_another_message_stops_the_answer_that_comes_and_keeps_it(talk: Talk, wish: str) -> None:
     talk.ask("Hi", [LEFT])
