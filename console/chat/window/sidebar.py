@@ -15,7 +15,7 @@ from PySide6.QtCore import (
     QTimer,
     Signal,
 )
-from PySide6.QtGui import QFont, QMouseEvent, QPainter, QPalette
+from PySide6.QtGui import QFont, QKeyEvent, QMouseEvent, QPainter, QPalette
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -99,12 +99,16 @@ class Painter(QStyledItemDelegate):
 class ChatView(QListView):
     """The view on the rows."""
 
+    chosen = Signal(QModelIndex)
+    """By a click or by Enter: once, however the desktop opens things and however quickly somebody clicks."""
     stopped = Signal(str)
     menu_wanted = Signal(str, str, QPoint)
 
     def __init__(self, model: Rows) -> None:
         super().__init__()
+        self._is_second = False
         self.setModel(model)
+        self.clicked.connect(self.chosen)
         self.setItemDelegate(Painter(self))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -123,6 +127,23 @@ class ChatView(QListView):
                 self.stopped.emit(_row(index).key)
                 return
         super().mousePressEvent(event)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
+        """Take the second click of two for nothing: the first one has chosen, and a folder would close again."""
+        self._is_second = True
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
+        """Choose, unless it ends the second click of two."""
+        is_second, self._is_second = self._is_second, False
+        if not is_second:
+            super().mouseReleaseEvent(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
+        """Choose by Enter."""
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.currentIndex().isValid():
+            self.chosen.emit(self.currentIndex())
+        else:
+            super().keyPressEvent(event)
 
     def _menu(self, at: QPoint) -> None:
         index = self.indexAt(at)
@@ -145,8 +166,7 @@ class Sidebar(QWidget):
         super().__init__()
         self.model = Rows()
         self.view = ChatView(self.model)
-        self.view.clicked.connect(self._pressed)
-        self.view.activated.connect(self._pressed)
+        self.view.chosen.connect(self._pressed)
         self.view.menu_wanted.connect(self.menu_wanted)
         self.view.stopped.connect(self.stopped)
         self.search = QLineEdit()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QProxyStyle, QStyle
 from pytestqt.qtbot import QtBot
 
 from console.chat.client import Model
@@ -68,6 +72,38 @@ def test_what_was_typed_or_set_before_the_chats_were_read_is_not_swapped_for_the
         assert desk.open_id is None
         assert (window.page.composer.field.toPlainText(), desk.setup.system) == ("Typed quickly", "Be brief.")
         assert [chat.title for chat in desk.chats.values()] == ["Earlier"]
+
+
+class ActsOnOneClick(QProxyStyle):
+    """Some desktops open what is clicked once."""
+
+    def styleHint(self, hint: QStyle.StyleHint, *others: Any) -> int:  # noqa: N802 - Qt's name
+        return 1 if hint == QStyle.StyleHint.SH_ItemView_ActivateItemOnSingleClick else super().styleHint(hint, *others)
+
+
+@pytest.mark.parametrize("one_click", [False, True])
+def test_a_folder_opens_and_closes_once_for_a_click_two_quick_ones_and_enter(
+    window: ChatWindow, qtbot: QtBot, *, one_click: bool
+) -> None:
+    desk, view = window.desk, window.sidebar.view
+    if one_click:
+        style = ActsOnOneClick()
+        style.setParent(view)
+        view.setStyle(style)
+    desk.save_folder(Folder("f", "Work"))
+    toggled: list[str] = []
+    window.sidebar.folder_toggled.connect(toggled.append)
+    at = view.visualRect(window.sidebar.model.index(0)).center()
+    left = Qt.MouseButton.LeftButton
+    QTest.mouseClick(view.viewport(), left, pos=at)
+    assert (toggled, desk.settings.closed_folders) == (["f"], ["f"])
+    QTest.mouseClick(view.viewport(), left, pos=at)
+    QTest.mouseDClick(view.viewport(), left, pos=at)
+    QTest.mouseRelease(view.viewport(), left, pos=at)
+    assert (toggled, desk.settings.closed_folders) == (["f"] * 2, [])
+    QTest.mouseClick(view.viewport(), left, pos=at)
+    QTest.keyClick(view, Qt.Key.Key_Return)
+    assert (toggled, desk.settings.closed_folders) == (["f"] * 4, [])
 
 
 def test_a_chat_that_is_taken_in_is_the_newest(window: ChatWindow) -> None:
