@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QObject, QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPalette, QPen
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
@@ -186,11 +186,23 @@ def apply(app: QApplication, scheme: Scheme) -> None:
 
 
 def choose(app: QApplication, wanted: Scheme | Literal["system"]) -> None:
-    """Show the windows in one scheme, or in the desktop's (`system`), also when that changes."""
-    if wanted != "system":
-        apply(app, wanted)
-        return
-    apply(app, system_scheme(app))
-    hints = app.styleHints()
-    hints.colorSchemeChanged.connect(lambda: apply(app, system_scheme(app)))
-    hints.accessibility().contrastPreferenceChanged.connect(lambda: apply(app, system_scheme(app)))
+    """Show the windows in one scheme, or in the desktop's (`system`), also when that changes; the last wish counts."""
+    chooser = app.findChild(_Chooser) or _Chooser(app)
+    chooser.wanted = wanted
+    apply(app, system_scheme(app) if wanted == "system" else wanted)
+
+
+class _Chooser(QObject):
+    """What was chosen for an application, which owns it; hears of the desktop's changes."""
+
+    def __init__(self, app: QApplication) -> None:
+        super().__init__(app)
+        self.wanted: Scheme | Literal["system"] = "system"
+        self._app = app
+        hints = app.styleHints()
+        hints.colorSchemeChanged.connect(self._follow)
+        hints.accessibility().contrastPreferenceChanged.connect(self._follow)
+
+    def _follow(self) -> None:
+        if self.wanted == "system":
+            apply(self._app, system_scheme(self._app))

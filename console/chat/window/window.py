@@ -362,10 +362,10 @@ class ChatWindow(QMainWindow):
             self.set_theme(after.theme)
 
     def set_theme(self, theme: Theme) -> None:
-        """Show the windows in another theme; the system's is followed from the next start on."""
+        """Show the windows in another theme; the system's is followed."""
         app = QApplication.instance()
         if isinstance(app, QApplication):
-            palettes.apply(app, palettes.system_scheme(app) if theme == "system" else theme)
+            palettes.choose(app, theme)
 
     def _apply_font(self) -> None:
         def apply() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QPalette
 from PySide6.QtWidgets import QApplication, QCheckBox
 
@@ -61,6 +62,33 @@ def test_an_empty_check_box_is_seen_on_black(qapp: QApplication) -> None:
         assert "#ffffff" in found
     finally:
         palettes.apply(qapp, "light")
+
+
+def test_the_desktops_colours_are_followed_only_while_that_is_wanted(
+    qapp: QApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desktop: list[Scheme] = ["light"]
+    shown: list[Scheme] = []
+    monkeypatch.setattr(palettes, "system_scheme", lambda _: desktop[-1])
+    monkeypatch.setattr(palettes, "apply", lambda _, scheme: shown.append(scheme))
+
+    def desktop_turns(scheme: Scheme) -> None:
+        desktop.append(scheme)
+        shown.clear()
+        qapp.styleHints().colorSchemeChanged.emit(Qt.ColorScheme.Unknown)
+
+    palettes.choose(qapp, "system")
+    palettes.choose(qapp, "contrast")
+    desktop_turns("dark")
+    assert shown == []
+    palettes.choose(qapp, "system")
+    palettes.choose(qapp, "system")
+    assert shown == ["dark", "dark"]
+    desktop_turns("light")
+    assert shown == ["light"]
+    palettes.choose(qapp, "light")
+    desktop_turns("dark")
+    assert shown == []
 
 
 def test_a_desktop_that_says_nothing_gets_light(qapp: QApplication) -> None:
