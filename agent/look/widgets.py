@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QSize, Qt
-from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QPainter, QPaintEvent, QPalette
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QFont, QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
@@ -24,6 +24,7 @@ from agent.look.icons import drawn
 
 TITLE_SCALE = 1.5
 HEADING_SCALE = 1.12
+_SCALE = "scale"
 
 
 def label(text: str = "", *, quiet: bool = False, scale: float = 1.0, bold: bool = False) -> QLabel:
@@ -32,13 +33,27 @@ def label(text: str = "", *, quiet: bool = False, scale: float = 1.0, bold: bool
     made.setTextFormat(Qt.TextFormat.PlainText)  # names of devices and messages of a console are never markup
     made.setWordWrap(True)
     made.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    font = made.font()
-    font.setPointSizeF(font.pointSizeF() * scale)
-    font.setBold(bold)
+    # What this font does not say is the parent's, now and later.
+    font = QFont()
+    if bold:
+        font.setBold(True)
+    if scale != 1:
+        font.setPointSizeF(made.font().pointSizeF() * scale)
+        made.setProperty(_SCALE, scale)
     made.setFont(font)
     if quiet:
         made.setForegroundRole(QPalette.ColorRole.PlaceholderText)
     return made
+
+
+def rescale(parent: QWidget) -> None:
+    """Give labels of another size than their surroundings the size that belongs to their surroundings now."""
+    for made in parent.findChildren(QLabel):
+        scale, around = made.property(_SCALE), made.parentWidget()
+        if scale and around is not None:
+            font = made.font()
+            font.setPointSizeF(around.font().pointSizeF() * scale)
+            made.setFont(font)
 
 
 def heading(text: str) -> QLabel:

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import (
 )
 
 from agent.look import palettes
-from agent.look.widgets import label
+from agent.look.widgets import label, rescale
 from console.chat.records import Message
 from console.chat.tokens import estimate, short_count
 from console.chat.tree import Fork
@@ -58,8 +58,8 @@ class MessageView(QFrame):
     resized = Signal(str)
     """It may be higher or lower now."""
 
-    def __init__(self, shown: Shown) -> None:
-        super().__init__()
+    def __init__(self, shown: Shown, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
         self.shown = shown
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setObjectName(f"message_{shown.message.id}")
@@ -81,6 +81,7 @@ class MessageView(QFrame):
         self._grown = False
         for widget in (self.who, self.files, self.body, self.note, self.progress, self.facts, self.foot):
             widget.setParent(self)
+        rescale(self)
         self.show_message(shown)
 
     def show_message(self, shown: Shown) -> None:
@@ -154,6 +155,7 @@ class MessageView(QFrame):
 
     def recolour(self) -> None:
         """Show the same in other colours or another size."""
+        rescale(self)
         self.body.recolour(shades_of(self.palette()))
         self._draw_buttons()
 

@@ -23,7 +23,7 @@ from shiboken6 import isValid
 
 from agent.look import palettes
 from agent.look.icons import drawn
-from agent.look.widgets import label
+from agent.look.widgets import label, rescale
 from console.chat.blocks import Block
 from console.chat.render import Shades, code_html, kept_html, markdown_html
 
@@ -159,6 +159,7 @@ class CodePart(QFrame):
         super().__init__()
         self.block = Block("", code=True)
         self._shown = ""
+        self._size = 0.0
         self._shades: Shades | None = None
         self.setAutoFillBackground(True)
         self.language = label(quiet=True, scale=0.9)
@@ -169,10 +170,6 @@ class CodePart(QFrame):
         self.copy.clicked.connect(self._copy)
         self.code = RichText(wraps=False)
         self.code.setAccessibleName("Code")
-        # The style sheet's own monospace family is not there on every system.
-        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        font.setPointSizeF(self.font().pointSizeF())
-        self.code.setFont(font)
         self._margin = round(self.fontMetrics().height() * 0.5)
         head = QHBoxLayout()
         head.addWidget(self.language, 1)
@@ -187,6 +184,7 @@ class CodePart(QFrame):
     def show_block(self, block: Block, shades: Shades) -> None:
         """Show other code. While it grows only what came is added, in one colour."""
         grows = not block.closed and self._shown and block.source.startswith(self._shown)
+        self._fit_font()
         self._paint(shades)
         self.language.setText(block.language or "code")
         if grows:
@@ -214,6 +212,16 @@ class CodePart(QFrame):
         """Return how high the code is at a width."""
         inner = width - 2 * self._margin
         return self._head.sizeHint().height() + self.code.fit(inner) + self._margin + self._margin // 2
+
+    def _fit_font(self) -> None:
+        size = self.font().pointSizeF()
+        if size != self._size:
+            self._size = size
+            # The style sheet's own monospace family is not there on every system.
+            font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+            font.setPointSizeF(size)
+            self.code.setFont(font)
+            rescale(self)
 
     def _paint(self, shades: Shades) -> None:
         palette = self.palette()

@@ -336,8 +336,7 @@ class Thread(QScrollArea):
                 if item.top < value + height + margin and item.top + item.height > value - margin]  # fmt: skip
 
     def _make(self, item: Item) -> None:
-        view = item.view = MessageView(item.shown)
-        view.setParent(self.page)
+        view = item.view = MessageView(item.shown, self.page)
         view.wants.connect(self._wish)
         view.edited.connect(self.edited)
         view.resized.connect(self._view_resized)

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 
 from agent.look import palettes
 from agent.look.icons import app_icon
-from agent.look.widgets import fit
+from agent.look.widgets import fit, rescale
 from console.access import Access
 from console.chat.client import Model
 from console.chat.errors import ChatError, ImportRefused
@@ -374,6 +374,7 @@ class ChatWindow(QMainWindow):
             if abs(font.pointSizeF() - wanted) > 0.05:
                 font.setPointSizeF(wanted)
                 self.setFont(font)
+                rescale(self)
                 self.actions_.draw_icons()
                 self.page.composer.field.fit()
                 self.page.thread_.recolour()

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QLabel
 
+from console.chat.window.parts import CodePart, RichText
+from console.chat.window.window import ChatWindow
 from console.pipeline import types as pipeline
 from tests.support.api import finished, says
 from tests.support.chat_windows import Talk, ended, send
@@ -80,6 +83,32 @@ def test_files_stay_with_the_chat_they_were_attached_in(talk: Talk, tmp_path: Pa
     assert (composer.files, window.desk.files) == ([], [])
     window.desk.open(None)
     assert [file.name for file in composer.files] == ["b.py"]
+
+
+def sizes(window: ChatWindow) -> dict[str, set[float]]:
+    """Return the sizes of all text in the window, by what it is."""
+    found: dict[str, set[float]] = {}
+    for each in [*window.findChildren(QLabel), *window.findChildren(RichText)]:
+        name = f"{each.property('scale') or 1} {type(each).__name__}"
+        found.setdefault(name, set()).add(round(each.font().pointSizeF(), 1))
+    for part in window.findChildren(CodePart):
+        found.setdefault("code", set()).add(round(part.code.document().defaultFont().pointSizeF(), 1))
+    return found
+
+
+def test_text_size_reaches_every_label_and_all_code_there_is_and_comes(talk: Talk) -> None:
+    talk.ask("Hi", says("Use *this*:\n\n```python\nx = 1\n```\n"))
+    talk.view(1)
+    before = sizes(talk.window)
+    assert {"1 QLabel", "0.9 QLabel", "1.5 QLabel", "1 TextPart", "1 RichText", "code"} <= set(before)
+    talk.window.desk.change_settings(font_percent=200)
+    talk.ask("More")
+    talk.view(3)
+    after = sizes(talk.window)
+    assert set(after) == set(before)
+    for name, found in after.items():
+        (size,) = before[name]
+        assert [*found] == [pytest.approx(2 * size, abs=0.2)], name
 
 
 @pytest.mark.parametrize("wish", ["regenerate", "edit"])
