@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Annotated, Literal
 
@@ -94,9 +95,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         """Return what is sent: the text, and each file in a fence that is longer than any inside it."""
         parts = [self.text] if self.text else []
         for file in self.attachments:
-            fence = "`" * max(3, 1 + _longest_run(file.text, "`"))
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", file.text)), default=0))
             parts.append(f"{file.name}:\n{fence}\n{file.text}\n{fence}")
         return "\n\n".join(parts)
+
+    def size(self) -> int:
+        """Return about how many characters `content` has, without making it: for who asks at every key."""
+        around = len(":\n```\n\n```\n\n")
+        return len(self.text) + sum(len(file.name) + len(file.text) + around for file in self.attachments)
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -167,11 +173,3 @@ def title_of(text: str, most: int = 60) -> str:
         return words
     cut = words[:most].rpartition(" ")[0] or words[:most]
     return f"{cut}…"
-
-
-def _longest_run(text: str, letter: str) -> int:
-    longest = run = 0
-    for each in text:
-        run = run + 1 if each == letter else 0
-        longest = max(longest, run)
-    return longest

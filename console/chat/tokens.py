@@ -12,15 +12,16 @@ MESSAGE_TOKENS = 4
 """What a template puts around a message."""
 
 
-def estimate(text: str, characters_per_token: float = CHARACTERS_PER_TOKEN) -> int:
+def estimate(text: str) -> int:
     """Estimate how many tokens a text has."""
-    return round(len(text) / characters_per_token + 0.49) if text else 0
+    return _tokens(len(text), CHARACTERS_PER_TOKEN)
 
 
-def used(setup: Setup, path: Sequence[Message], draft: str = "") -> tuple[int, bool]:
+def used(setup: Setup, path: Sequence[Message], draft: int = 0) -> tuple[int, bool]:
     """Return the tokens that the next question has, and whether that is partly an estimate.
 
-    The last answer that was counted says exactly how many there were up to it; what follows is estimated.
+    `draft` is how many characters were typed and attached. The last answer that was counted says exactly how many tokens
+    there were up to it; what follows is estimated.
     """
     counted, rest = 0, list(path)
     per_token = CHARACTERS_PER_TOKEN
@@ -32,9 +33,9 @@ def used(setup: Setup, path: Sequence[Message], draft: str = "") -> tuple[int, b
             break
     else:
         counted = estimate(setup.system)
-    tokens = counted + sum(MESSAGE_TOKENS + estimate(message.content(), per_token) for message in rest)
+    tokens = counted + sum(MESSAGE_TOKENS + _tokens(message.size(), per_token) for message in rest)
     if draft:
-        tokens += MESSAGE_TOKENS + estimate(draft, per_token)
+        tokens += MESSAGE_TOKENS + _tokens(draft, per_token)
     return tokens, bool(rest or draft or not counted)
 
 
@@ -45,7 +46,11 @@ def short_count(tokens: int) -> str:
     return f"{tokens / 1000:.1f}k" if tokens < 10_000 else f"{tokens / 1000:.0f}k"
 
 
+def _tokens(characters: int, characters_per_token: float) -> int:
+    return round(characters / characters_per_token + 0.49) if characters else 0
+
+
 def _learned(setup: Setup, before: Sequence[Message], prompt_tokens: int) -> float:
-    characters = len(setup.system) + sum(len(message.content()) for message in before)
+    characters = len(setup.system) + sum(message.size() for message in before)
     tokens = max(1, prompt_tokens - MESSAGE_TOKENS * len(before))
     return min(8.0, max(1.0, characters / tokens)) if characters else CHARACTERS_PER_TOKEN

@@ -276,8 +276,8 @@ class ChatPage(QWidget):
 
     def _show_meter(self) -> None:
         desk = self.desk
-        files = "".join(file.text for file in self.composer.files)
-        tokens, estimated = used(desk.setup, desk.branch, self.composer.field.toPlainText() + files)
+        files = sum(len(file.text) for file in self.composer.files)
+        tokens, estimated = used(desk.setup, desk.branch, len(self.composer.field.toPlainText()) + files)
         running = self.answers.running.get(desk.open_id or "")
         if running is not None:
             tokens += running.pieces

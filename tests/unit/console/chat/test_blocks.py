@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,7 +101,7 @@ def test_tokens_are_counted_by_the_server_and_estimated_behind_that() -> None:
         Message(id="2", chat_id="c", parent_id="1", role="assistant", text="y", facts=facts),
     ]
     assert used(Setup(), path) == (30, False)
-    assert used(Setup(), path, "z" * 8) == (30 + 4 + 4, True)
+    assert used(Setup(), path, 8) == (30 + 4 + 4, True)
     assert used(Setup(), []) == (0, True)
     assert used(Setup(system="abcd" * 10), path[:1]) == (10 + 4 + 8, True)
     assert (estimate(""), estimate("a"), short_count(950), short_count(1234), short_count(32_000)) == (
@@ -112,6 +114,35 @@ def test_a_file_is_fenced_so_that_nothing_in_it_ends_the_fence() -> None:
         id="1", chat_id="c", parent_id=None, role="user", text="See:", attachments=[Attachment("a.md", "```\nx\n```")]
     )
     assert message.content() == "See:\n\na.md:\n````\n```\nx\n```\n````"
+
+
+@given(st.text("`a\n"), st.lists(st.text("`a\n"), max_size=2))
+def test_a_fence_is_longer_than_any_in_its_file_and_the_size_of_a_message_is_known_without_it(
+    text: str, files: list[str]
+) -> None:
+    message = Message(
+        id="1", chat_id="c", parent_id=None, role="user", text=text, attachments=[Attachment("f", t) for t in files]
+    )
+    content = message.content()
+    usual = len(content)
+    for file in files:
+        fence = next("`" * length for length in itertools.count(3) if "`" * length not in file)
+        assert f"f:\n{fence}\n{file}\n{fence}" in content
+        usual -= 2 * (len(fence) - 3)
+    assert 0 <= message.size() - usual <= 2
+
+
+def test_the_meter_makes_no_message_and_looks_at_no_letter_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [Attachment("a", "y" * 400)]
+    path = [Message(id="1", chat_id="c", parent_id=None, role="user", text="x", attachments=files)]
+    expected = used(Setup(), path, 8)
+
+    def never(_: Message) -> str:
+        raise AssertionError("this takes as long as the files are")
+
+    monkeypatch.setattr(Message, "content", never)
+    assert used(Setup(), path, 8) == expected
+    assert expected[0] >= 100
 
 
 def test_figures_of_an_answer() -> None:
