@@ -5,6 +5,7 @@ Only the last block of a growing text can still change, so what lies before it i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -12,6 +13,8 @@ from functools import cache, lru_cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+_CLOSING = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*\n")
+"""A line that ends a fence, when it has ended itself."""
 RUN_CHARACTERS = 3000
 """Text blocks are shown together up to this length: few widgets, and little to lay out anew when one is added."""
 
@@ -44,9 +47,14 @@ class Cutter:
         self.closed: list[Block] = []
         self.open: Block | None = None
         self._tail = ""
+        self._half = ""
+        """A carriage return at the end: half of a line's end, or a whole one."""
 
     def add(self, text: str) -> None:
         """Take more of the text."""
+        text = self._half + text
+        self._half = "\r" if text.endswith("\r") else ""
+        text = _normal(text.removesuffix("\r"))
         self._tail += text
         if "\n" not in text and self.open is not None and self.open.code:
             # Inside a fence, nothing but a whole line can change what the block is.
@@ -56,14 +64,15 @@ class Cutter:
 
     def end(self, text: str = "") -> None:
         """Nothing follows, or nothing but this: the last block is closed, too."""
-        self._tail += text
+        self._tail += _normal(self._half + text)
+        self._half = ""
         self._cut()
         if self.open is not None:
             self.closed.append(Block(self.open.source, self.open.code, self.open.language))
         self.open, self._tail = None, ""
 
     def _cut(self) -> None:
-        lines = self._tail.splitlines(keepends=True)
+        lines = _lines(self._tail)
         found = _blocks(self._tail, lines)
         self.open = None
         cut = 0
@@ -135,10 +144,21 @@ def _blocks(text: str, lines: list[str]) -> list[tuple[Block, int]]:
 
 
 def _fenced(token: Token, lines: list[str]) -> Block:
-    bare = lines[-1].strip()
-    ends = len(lines) > 1 and len(bare) >= len(token.markup) and set(bare) == {token.markup[0]}
+    fence = _CLOSING.match(lines[-1]) if len(lines) > 1 else None
+    ends = fence is not None and fence[1].startswith(token.markup)
     language = token.info.split()[0] if token.info.split() else ""
-    return Block(token.content, code=True, language=language, closed=ends and lines[-1].endswith("\n"))
+    return Block(token.content, code=True, language=language, closed=ends)
+
+
+def _normal(text: str) -> str:
+    """Return a text with the ends of lines that the parser turns all others into."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines as the parser counts them: `splitlines` knows more ends of a line."""
+    *whole, last = text.split("\n")
+    return [*(f"{line}\n" for line in whole), *([last] if last else [])]
 
 
 def _top_level(text: str) -> list[Token]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.chat.blocks import Block, Cutter, cut, runs
+from console.chat.blocks import Block, Cutter, cut, parser, runs
 from console.chat.records import Attachment, Facts, Message, Sampling, Setup
 from console.chat.render import LIGHT, MOST_HIGHLIGHTED, code_html, markdown_html
 from console.chat.sentences import Sentences
@@ -16,7 +16,10 @@ from console.chat.tokens import estimate, short_count, used
 
 TEXT = "# h\n\nSome *text*\nmore\n\n- a\n- b\n\n  c\n\n```py\nx = 1\n\ny = 2\n```\n| a |\n|---|\n| 1 |\n\n> q\n\nend"
 WRITTEN = st.lists(
-    st.sampled_from(["a", " ", "\n", "\n\n", "```", "```py\n", "- ", "| a |\n|-|\n", "    x", "> ", "~~~\n"])
+    st.sampled_from(
+        ["a", " ", "\n", "\n\n", "```", "```py\n", "- ", "| a |\n|-|\n", "    x", "> ", "~~~\n", "\r", "\r\n", "\u2028",
+         "\x85", "\f", "    ```\n", "```\u2028\n"]
+    )  # fmt: skip
 )
 
 
@@ -49,6 +52,19 @@ def test_a_text_that_grows_ends_as_the_blocks_of_the_whole(pieces: list[str], st
         at, turn = at + step, turn + 1
     cutter.end()
     assert words_of(cutter.closed) == words_of(cut(text))
+
+
+@given(WRITTEN)
+def test_a_text_is_cut_where_the_parser_cuts_it(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    code = [token for token in parser().parse(text) if token.level == 0 and token.type in ("fence", "code_block")]
+    inside = {line for token in code if token.map for line in range(*token.map)}
+    blocks = cut(text)
+    assert [block.source for block in blocks if block.code] == [token.content for token in code]
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    shown = "\n".join(block.source for block in blocks if not block.code).split("\n")
+    outside = [line for place, line in enumerate(lines) if place not in inside]
+    assert [line for line in shown if line.strip(" \t")] == [line for line in outside if line.strip(" \t")]
 
 
 def test_only_the_last_block_is_open_and_a_closed_fence_is_not() -> None:
