@@ -20,8 +20,8 @@ def estimate(text: str) -> int:
 def used(setup: Setup, path: Sequence[Message], draft: int = 0) -> tuple[int, bool]:
     """Return the tokens that the next question has, and whether that is partly an estimate.
 
-    `draft` is how many characters were typed and attached. The last answer that was counted says exactly how many tokens
-    there were up to it; what follows is estimated.
+    `draft` is how many characters were typed and attached. The last answer that was counted says exactly how many
+    tokens there were up to it; what follows is estimated.
     """
     counted, rest = 0, list(path)
     per_token = CHARACTERS_PER_TOKEN

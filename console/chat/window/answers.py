@@ -66,12 +66,9 @@ class Answers(QObject):
 
     def so_far(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages with what has come of them by now: the text of an answer is in none until it has ended."""
-        running = {one.message.id: one for one in self.running.values()}
+        texts = {one.message.id: "".join(one.text) for one in self.running.values()}
         return [
-            msgspec.structs.replace(message, text="".join(running[message.id].text))
-            if message.id in running
-            else message
-            for message in messages
+            msgspec.structs.replace(each, text=texts[each.id]) if each.id in texts else each for each in messages
         ]  # fmt: skip
 
     def send(self, text: str, attachments: list[Attachment]) -> None:

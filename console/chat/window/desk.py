@@ -182,7 +182,9 @@ class Desk(QObject):
 
     def pick_model(self, name: str) -> None:
         """Let the open chat ask another model; one that nobody set up yet begins as that model's chats do."""
-        self.change_setup(self._fresh_with(name) if self.chat is None else msgspec.structs.replace(self.setup, model=name))
+        self.change_setup(
+            self._fresh_with(name) if self.chat is None else msgspec.structs.replace(self.setup, model=name)
+        )
 
     def keep_draft(self, text: str) -> None:
         """Keep what is being typed."""

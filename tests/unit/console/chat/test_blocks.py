@@ -15,12 +15,10 @@ from console.chat.sentences import Sentences
 from console.chat.tokens import estimate, short_count, used
 
 TEXT = "# h\n\nSome *text*\nmore\n\n- a\n- b\n\n  c\n\n```py\nx = 1\n\ny = 2\n```\n| a |\n|---|\n| 1 |\n\n> q\n\nend"
-WRITTEN = st.lists(
-    st.sampled_from(
-        ["a", " ", "\n", "\n\n", "```", "```py\n", "- ", "| a |\n|-|\n", "    x", "> ", "~~~\n", "\r", "\r\n", "\u2028",
-         "\x85", "\f", "    ```\n", "```\u2028\n"]
-    )  # fmt: skip
-)
+MARKDOWN = ["a", " ", "\n", "\n\n", "```", "```py\n", "- ", "| a |\n|-|\n", "    x", "> ", "~~~\n", "    ```\n"]
+ENDS = ["\r", "\r\n", "\u2028", "\x85", "\f", "```\u2028\n"]
+"""What ends a line, for the parser or only for others."""
+WRITTEN = st.lists(st.sampled_from([*MARKDOWN, *ENDS]))
 
 
 def test_a_text_is_cut_into_its_blocks_and_code_stands_alone() -> None:

@@ -77,7 +77,7 @@ def test_what_was_typed_or_set_before_the_chats_were_read_is_not_swapped_for_the
 class ActsOnOneClick(QProxyStyle):
     """Some desktops open what is clicked once."""
 
-    def styleHint(self, hint: QStyle.StyleHint, *others: Any) -> int:  # noqa: N802 - Qt's name
+    def styleHint(self, hint: QStyle.StyleHint, *others: Any) -> int:
         return 1 if hint == QStyle.StyleHint.SH_ItemView_ActivateItemOnSingleClick else super().styleHint(hint, *others)
 
 
@@ -102,6 +102,7 @@ def test_a_folder_opens_and_closes_once_for_a_click_two_quick_ones_and_enter(
     QTest.mouseRelease(view.viewport(), left, pos=at)
     assert (toggled, desk.settings.closed_folders) == (["f"] * 2, [])
     QTest.mouseClick(view.viewport(), left, pos=at)
+    view.setCurrentIndex(window.sidebar.model.index(0))
     QTest.keyClick(view, Qt.Key.Key_Return)
     assert (toggled, desk.settings.closed_folders) == (["f"] * 4, [])
 
