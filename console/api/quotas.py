@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from console.api.http import ApiError
-from console.api.openai.answers import close_events
-from console.pipeline.types import Event, Finished, Text
+from console.api.openai.several import Placed, close_events
+from console.pipeline.types import Finished, Text
 from console.registry.records import Principal
 
 log = logging.getLogger(__name__)
@@ -50,35 +50,38 @@ class Quotas:
         return not principal.quota.models or model_id in principal.quota.models
 
     async def metered(
-        self, principal: Principal, prompt_tokens: int, events: AsyncIterator[Event]
-    ) -> AsyncIterator[Event]:
-        """Pass the events of an answer on and count it. Raises ApiError 429 before the first event.
+        self, principal: Principal, prompt_tokens: int, events: AsyncIterator[Placed], answers: int = 1
+    ) -> AsyncIterator[Placed]:
+        """Pass the events of `answers` answers at once on and count them. Raises ApiError before the first event.
 
-        Closing it closes `events`, and counts what was there by then.
+        Closing it closes `events`, and counts what was there by then: prompts once, and every token of the answers.
         """
         key_id = principal.key_id
-        self.check(principal)
-        self._running[key_id] += 1
-        tokens = 0
+        self.check(principal, answers)
+        self._running[key_id] += answers
+        came: Counter[int] = Counter()
         try:
-            async for event in events:
+            async for place, event in events:
                 if isinstance(event, Text):
-                    tokens = (tokens or prompt_tokens) + len(event.token_ids)
+                    came[place] += len(event.token_ids)
                 elif isinstance(event, Finished):
-                    tokens = event.usage.prompt_tokens + event.usage.completion_tokens
-                yield event
+                    came[place] = event.usage.completion_tokens
+                yield place, event
         finally:
-            self._running[key_id] -= 1
+            self._running[key_id] -= answers
             if not self._running[key_id]:
                 del self._running[key_id]
             await close_events(events)
-            if tokens:
-                self._count(key_id, tokens)
+            if came:
+                self._count(key_id, prompt_tokens + came.total())
 
-    def check(self, principal: Principal) -> None:
-        """Raise ApiError 429 for a key that may not ask for an answer now."""
+    def check(self, principal: Principal, answers: int = 1) -> None:
+        """Raise ApiError 429 for a key that may not ask for so many answers now, 400 where it never may."""
         quota, key_id = principal.quota, principal.key_id
-        if quota.streams is not None and self._running[key_id] >= quota.streams:
+        if quota.streams is not None and answers > quota.streams:
+            message = f"This key may have {quota.streams} answers at once; ask for {answers} in several requests."
+            raise ApiError(400, message, param="n", code="too_many_streams", should_retry=False)
+        if quota.streams is not None and self._running[key_id] + answers > quota.streams:
             message = f"This key may have {quota.streams} answers at once and has them; wait for one to end."
             raise ApiError(429, message, code="too_many_streams", retry_after_s=STREAM_WAIT_S, should_retry=True)
         if quota.tokens_per_day is not None and self._counter.today(key_id) >= quota.tokens_per_day:

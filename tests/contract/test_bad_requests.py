@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from console.api.http import MAX_BODY_BYTES
+from tests.conftest import ExpectLogs
 from tests.support.api import ADMIN_KEY, CHAT_KEY, ScriptedModel, chat_app, says, serving
 from tests.support.patience import PATIENCE_S
 
@@ -39,7 +40,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
 
 async def test_parameters_that_would_change_the_answer_are_refused_by_name(client: httpx2.AsyncClient) -> None:
     asked: dict[str, Any] = {
-        "n": 2, "tools": [{"type": "function"}], "tool_choice": "required", "functions": [{}],
+        "tools": [{"type": "function"}], "tool_choice": "required", "functions": [{}],
         "response_format": {"type": "json_object"}, "audio": {"voice": "x"}, "modalities": ["audio"],
         "prediction": {"type": "content"}, "best_of": 3, "guided_json": {}, "min_tokens": 4, "suffix": "x",
         "web_search_options": {},
@@ -50,7 +51,8 @@ async def test_parameters_that_would_change_the_answer_are_refused_by_name(clien
         assert (error["param"], error["code"]) == (name, "unsupported_parameter")
 
 
-async def test_values_that_ask_for_nothing_are_fine(client: httpx2.AsyncClient) -> None:
+async def test_values_that_ask_for_nothing_are_fine(client: httpx2.AsyncClient, expected_logs: ExpectLogs) -> None:
+    expected_logs("console.api.openai.parameters", "'metadata', 'user'")
     nothing = {
         "n": 1, "tools": [], "tool_choice": "none", "logprobs": False, "top_logprobs": 0, "frequency_penalty": 0,
         "presence_penalty": 0.0, "logit_bias": {}, "repetition_penalty": 1,
@@ -61,12 +63,14 @@ async def test_values_that_ask_for_nothing_are_fine(client: httpx2.AsyncClient) 
     assert (await client.post(PATH, json=BODY | nothing)).status_code == 200
 
 
-async def test_fields_nobody_knows_are_accepted_and_logged(
-    client: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
+async def test_fields_nobody_knows_are_accepted_and_named_in_the_log_once(
+    client: httpx2.AsyncClient, expected_logs: ExpectLogs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "console.api.openai.requests")
-    assert (await client.post(PATH, json=BODY | {"a_new_field": 1})).status_code == 200
-    assert "a_new_field" in caplog.text
+    expected_logs("console.api.openai.parameters", "named once")
+    for field in ("a_new_field", "a_new_field", "x" * 100, "another"):
+        assert (await client.post(PATH, json=BODY | {field: 1})).status_code == 200
+    assert caplog.text.count("a_new_field") == caplog.text.count("another") == 1
+    assert "x" * 64 not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -80,6 +84,9 @@ async def test_fields_nobody_knows_are_accepted_and_logged(
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": -5}, "max_tokens"),
         ({"max_completion_tokens": 1.5}, "max_completion_tokens"),
+        ({"n": 0}, "n"),
+        ({"n": 33}, "n"),
+        ({"n": 1.5}, "n"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"stop": ""}, "stop"),
         ({"seed": "x"}, "seed"),

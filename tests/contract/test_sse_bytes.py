@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -13,8 +13,7 @@ import pytest
 
 from console.api.openai import routes
 from console.api.openai.answers import StreamedAnswer
-from console.api.openai.responses import ChunkWriter
-from console.pipeline.types import Details, Event, Failed, Reading, Text, Waiting
+from console.pipeline.types import Details, Failed, Reading, Text, Waiting
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, ScriptedModel, Step, chat_app, finished, says, serving
 from tests.support.patience import PATIENCE_S
@@ -170,11 +169,7 @@ async def test_silence_is_filled_with_comments(monkeypatch: pytest.MonkeyPatch) 
     gate = asyncio.Event()
     model = ScriptedModel([gate, *says("late")])
 
-    class Impatient(StreamedAnswer):
-        def __init__(self, events: AsyncIterator[Event], writer: ChunkWriter) -> None:
-            super().__init__(events, writer, keep_alive_s=0.01)
-
-    monkeypatch.setattr(routes, "StreamedAnswer", Impatient)
+    monkeypatch.setattr(routes, "StreamedAnswer", partial(StreamedAnswer, keep_alive_s=0.01))
     headers = {"Authorization": f"Bearer {CHAT_KEY}"}
     async with (
         serving(chat_app(model)) as url,

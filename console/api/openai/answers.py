@@ -1,6 +1,6 @@
 """Turns a generation's events into an HTTP answer, whole or as server-sent events.
 
-Both watch the client: when it leaves, the generation is closed at once, which cancels its stream in the pipeline.
+Both watch the client: when it leaves, the generation is closed at once, which cancels its streams in the pipeline.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from console.api.http import ApiError, json_response
-from console.api.openai.responses import KEEP_ALIVE, ChunkWriter, completion
-from console.pipeline.types import Ending, Event, Failed, Finished, Reading, Recovering, Text, TokenLogprobs, Waiting
+from console.api.openai.several import Placed, close_events, ended_early
+from console.api.openai.shapes import KEEP_ALIVE, Answered, EventWriter
+from console.pipeline.types import Ending, Failed, Finished, Text, TokenLogprobs
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +38,16 @@ _RETRY_AFTER_S = {
 }
 
 T = TypeVar("T")
+Cancellation = Callable[[], contextlib.AbstractContextManager[asyncio.Future[None]]]
+"""Makes a request known for as long as it runs; the future is done once somebody takes it back."""
 
 
 class ClientLeft(Exception):
     """The client closed its connection; nobody is there to be answered."""
+
+
+class TakenBack(Exception):
+    """Whoever asked cancelled the request by its id."""
 
 
 def failure(failed: Failed) -> ApiError:
@@ -54,11 +61,9 @@ def failure(failed: Failed) -> ApiError:
     )
 
 
-async def close_events(events: AsyncIterator[Event]) -> None:
-    """Close a generation; its stream leaves the pipeline. Harmless when it already ended."""
-    aclose: Callable[[], Awaitable[None]] | None = getattr(events, "aclose", None)
-    if aclose is not None:
-        await aclose()
+def taken_back() -> ApiError:
+    """Say that a request was cancelled by its id. Not to be retried: somebody wanted it to end."""
+    return ApiError(409, "The request was cancelled by its id.", code="request_cancelled", should_retry=False)
 
 
 async def _until_disconnect(receive: Receive) -> None:
@@ -66,15 +71,16 @@ async def _until_disconnect(receive: Receive) -> None:
         pass
 
 
-async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
-    """Await `work`; raises ClientLeft, with `work` cancelled and finished, when the client leaves first."""
+async def while_wanted(receive: Receive, work: Awaitable[T], cancelled: asyncio.Future[None] | None = None) -> T:
+    """Await `work`; when the client leaves or cancels first, it is cancelled, finished, and ClientLeft or TakenBack."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_until_disconnect(receive))
+    reasons = [gone] if cancelled is None else [gone, cancelled]
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientLeft
-        return task.result()
+        await asyncio.wait((task, *reasons), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientLeft if gone.done() else TakenBack
     finally:
         for future in (task, gone):
             future.cancel()
@@ -82,43 +88,58 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
 
 
 class WholeAnswer(Response):
-    """Collects the answer and sends it as one JSON body."""
+    """Collects the answers of a request and sends them as one JSON body."""
 
     def __init__(
-        self, events: AsyncIterator[Event], answer_id: str, created_s: int, model_id: str, *, logprobs: bool = False
+        self,
+        events: AsyncIterator[Placed],
+        body: Callable[[Sequence[Answered]], object],
+        cancellation: Cancellation,
+        *,
+        answers: int = 1,
     ) -> None:
-        """`logprobs` says whether they were asked for: an answer without any token has an empty list of them then."""
+        """`answers` says how many `events` holds, all prompts together; `body` makes the response of them."""
         super().__init__()
-        self._logprobs: list[TokenLogprobs] | None = [] if logprobs else None
         self._events = events
-        self._identity = (answer_id, created_s, model_id)
+        self._make_body = body
+        self._cancellation = cancellation
+        self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            text, finished = await while_connected(receive, self._collect())
+            with self._cancellation() as cancelled:
+                answered = await while_wanted(receive, self._collect(), cancelled)
         except ClientLeft:
             log.info("The client left before its answer was complete.")
             return
+        except TakenBack:
+            raise taken_back() from None
         finally:
             await close_events(self._events)
-        await json_response(completion(*self._identity, text, finished, logprobs=self._logprobs))(scope, receive, send)
+        await json_response(self._make_body(answered))(scope, receive, send)
 
-    async def _collect(self) -> tuple[str, Finished]:
-        parts: list[str] = []
-        async for event in self._events:
+    async def _collect(self) -> list[Answered]:
+        texts: list[list[str]] = [[] for _ in range(self._answers)]
+        logprobs: list[list[TokenLogprobs]] = [[] for _ in range(self._answers)]
+        finished: dict[int, Finished] = {}
+        async for place, event in self._events:
             if isinstance(event, Text):
-                parts.append(event.text)
-                if self._logprobs is not None:
-                    self._logprobs += event.logprobs
+                texts[place].append(event.text)
+                logprobs[place] += event.logprobs
             elif isinstance(event, Finished):
-                return "".join(parts), event
+                finished[place] = event
+                if len(finished) == self._answers:
+                    return [
+                        Answered("".join(texts[place]), logprobs[place], finished[place])
+                        for place in range(self._answers)
+                    ]
             elif isinstance(event, Failed):
                 raise failure(event)
-        raise failure(_ended_early())
+        raise failure(ended_early())
 
 
 class StreamedAnswer(Response):
-    """Sends the answer as server-sent events, one write per event.
+    """Sends the answers of a request as server-sent events, one write per event.
 
     Until the first event is known nothing is sent, so an early failure still gets its HTTP status; after
     `keep_alive_s` of silence the headers go out and comments keep proxies and clients patient. Who has to wait for a
@@ -126,11 +147,17 @@ class StreamedAnswer(Response):
     """
 
     def __init__(
-        self, events: AsyncIterator[Event], writer: ChunkWriter, *, keep_alive_s: float = KEEP_ALIVE_S
+        self,
+        events: AsyncIterator[Placed],
+        writer: EventWriter,
+        cancellation: Cancellation,
+        *,
+        keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         super().__init__()
         self._events = events
         self._writer = writer
+        self._cancellation = cancellation
         self._keep_alive_s = keep_alive_s
         self._started = False
         self._quiet = True
@@ -139,9 +166,14 @@ class StreamedAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         keeper = asyncio.create_task(self._keep_alive(send))
         try:
-            await while_connected(receive, self._relay(send))
+            with self._cancellation() as cancelled:
+                await while_wanted(receive, self._relay(send), cancelled)
         except ClientLeft:
             log.info("The client left before its stream was complete.")
+        except TakenBack:
+            # A client that reads slowly may keep the last event waiting; the places in the pipeline must not.
+            await close_events(self._events)
+            await self._fail(send, taken_back(), reason="cancelled")
         finally:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
@@ -149,21 +181,16 @@ class StreamedAnswer(Response):
 
     async def _relay(self, send: Send) -> None:
         """Write every event. An error before the first byte is raised; after it, it becomes the last event."""
-        opening = self._writer.role()
         try:
-            async for event in self._events:
-                if isinstance(event, Text):
-                    if event.text or event.logprobs:
-                        await self._write(send, opening + self._writer.text(event.text, event.logprobs))
-                        opening = b""
-                elif isinstance(event, Waiting | Reading | Recovering):
-                    if note := self._writer.note(event):
-                        await self._write(send, note)
-                elif isinstance(event, Finished):
-                    return await self._write(send, opening + self._writer.end(event), last=True)
-                else:
-                    return await self._fail(send, failure(event), event.reason)
-            await self._fail(send, failure(_ended_early()))
+            async for place, event in self._events:
+                if isinstance(event, Failed):
+                    return await self._fail(send, failure(event), place, event.reason)
+                data, complete = self._writer.render(place, event), self._writer.complete
+                if data:
+                    await self._write(send, data, last=complete)
+                if complete:
+                    return None
+            await self._fail(send, failure(ended_early()))
         except Exception:
             if not self._started:
                 raise
@@ -171,16 +198,16 @@ class StreamedAnswer(Response):
             broken = ApiError(500, "The server failed while answering; send the request again.", code="internal_error")
             await self._fail(send, broken)
 
-    async def _fail(self, send: Send, error: ApiError, reason: Ending = "error") -> None:
+    async def _fail(self, send: Send, error: ApiError, place: int = 0, reason: Ending = "error") -> None:
         if not self._started:
             raise error
-        await self._write(send, self._writer.failed(error.envelope(), reason), last=True)
+        await self._write(send, self._writer.failed(place, error.envelope(), reason), last=True)
 
     async def _write(self, send: Send, data: bytes, *, last: bool = False) -> None:
         async with self._writing:
             if not self._started:
-                self._started = True
                 await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+                self._started = True
             self._quiet = False
             await send({"type": "http.response.body", "body": data, "more_body": not last})
 
@@ -191,7 +218,3 @@ class StreamedAnswer(Response):
                 await asyncio.sleep(self._keep_alive_s)
                 if self._quiet:
                     await self._write(send, KEEP_ALIVE)
-
-
-def _ended_early() -> Failed:
-    return Failed("stage_failed", "The answer ended without a finish; send the request again.")

@@ -1,9 +1,9 @@
-"""The routes of /v1: the model list and chat completions."""
+"""The routes of /v1 that answer with text, and the model list."""
 
 from __future__ import annotations
 
-import secrets
-import time
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,11 +13,15 @@ from console.api.auth import Gate
 from console.api.http import ApiError, json_response, parse_object, read_body
 from console.api.models import ModelDirectory, ServedModel
 from console.api.openai.answers import StreamedAnswer, WholeAnswer
-from console.api.openai.requests import ChatRequest, parse_chat
-from console.api.openai.responses import ChunkWriter
+from console.api.openai.bodies import ChunkWriter, chat_body
+from console.api.openai.cancelling import RunningRequests
+from console.api.openai.parameters import IgnoredFields, TextRequest
+from console.api.openai.requests import parse_chat
+from console.api.openai.several import answer_all
+from console.api.openai.shapes import Answered, EventWriter, Identity
 from console.api.quotas import Quotas
 from console.errors import ModelUnavailable
-from console.pipeline.errors import PromptError
+from console.pipeline.errors import ContextExceeded
 from console.pipeline.types import GenerationRequest, Generator
 from console.registry.records import Principal
 
@@ -29,6 +33,8 @@ class OpenAIRoutes:
         self._models = models
         self._gate = gate
         self._quotas = quotas
+        self._running = RunningRequests()
+        self._ignored = IgnoredFields()
 
     def routes(self) -> list[Route]:
         """List the routes."""
@@ -54,23 +60,52 @@ class OpenAIRoutes:
 
     async def chat(self, request: Request) -> Response:
         principal = await self._gate.require(request, "chat")
-        asked = parse_chat(parse_object(await read_body(request)))
+        asked = parse_chat(parse_object(await read_body(request)), self._ignored)
+        generator = self._admit(principal, asked, asked.answers)
+        prompt = generator.encode_chat(asked.plain_messages())
+        identity = Identity.new("chatcmpl-", generator.model_id)
+        return self._answer(
+            request, asked, generator, [prompt], identity,
+            body=partial(chat_body, identity, logprobs=bool(asked.logprobs)),
+            writer=lambda: ChunkWriter(
+                identity, answers=asked.answers, include_usage=asked.include_usage,
+                include_details=asked.include_details,
+            ),
+        )  # fmt: skip
+
+    def _admit(self, principal: Principal, asked: TextRequest, answers: int) -> Generator:
+        """Return the model that answers, if this key may ask it for so many answers now. Raises ApiError."""
         self._check_model(principal, asked.model)
         # Refused before the prompt is tokenized: a refusal must cost next to nothing.
-        self._quotas.check(principal)
-        generator = self._generator(asked.model)
-        generation = _generation(asked, generator, principal)
-        answer_id, created_s = f"chatcmpl-{secrets.token_hex(12)}", int(time.time())
-        events = self._quotas.metered(principal, len(generation.prompt_ids), generator.generate(generation))
-        if not asked.stream:
-            return WholeAnswer(events, answer_id, created_s, generator.model_id, logprobs=bool(asked.logprobs))
-        options = asked.stream_options
-        include_usage = options is not None and bool(options.include_usage)
-        include_details = options is not None and bool(options.include_details)
-        writer = ChunkWriter(
-            answer_id, created_s, generator.model_id, include_usage=include_usage, include_details=include_details
+        self._quotas.check(principal, answers)
+        return self._generator(asked.model)
+
+    def _answer(
+        self,
+        request: Request,
+        asked: TextRequest,
+        generator: Generator,
+        prompts: Sequence[list[int]],
+        identity: Identity,
+        *,
+        body: Callable[[Sequence[Answered]], object],
+        writer: Callable[[], EventWriter],
+    ) -> Response:
+        """Begin `asked.answers` answers to each prompt, whole (`body`) or streamed (`writer`). Raises ApiError 400."""
+        principal: Principal = request.state.principal
+        generations = [
+            _generation(asked, generator, prompt, principal, place)
+            for prompt in prompts
+            for place in range(asked.answers)
+        ]
+        events = self._quotas.metered(
+            principal, sum(map(len, prompts)), answer_all(generator, generations, asked.answers), len(generations)
         )
-        return StreamedAnswer(events, writer)
+        names = (identity.answer_id, request.state.request_id)
+        cancellation = partial(self._running.running, principal.key_id, names)
+        if asked.stream:
+            return StreamedAnswer(events, writer(), cancellation)
+        return WholeAnswer(events, body, cancellation, answers=len(generations))
 
     def _check_model(self, principal: Principal, model_id: str) -> None:
         if not self._quotas.may_use(principal, model_id):
@@ -88,23 +123,17 @@ class OpenAIRoutes:
             ) from None
 
 
-def _generation(asked: ChatRequest, generator: Generator, principal: Principal) -> GenerationRequest:
-    """Tokenize and check the length. Raises ApiError 400."""
-    try:
-        prompt_ids = generator.encode_chat(asked.plain_messages())
-    except PromptError as error:
-        raise ApiError(400, str(error), param="messages", code="invalid_prompt") from None
-    room = generator.context_tokens - len(prompt_ids)
+def _generation(
+    asked: TextRequest, generator: Generator, prompt: list[int], principal: Principal, place: int
+) -> GenerationRequest:
+    """Check the length, and say what the answer at `place` of one prompt is. Raises ApiError 400."""
+    room = generator.context_tokens - len(prompt)
     if room < 1:
-        message = (
-            f"The prompt has {len(prompt_ids)} tokens and this model's context is {generator.context_tokens} tokens; "
-            "shorten the messages."
-        )
-        raise ApiError(400, message, param="messages", code="context_length_exceeded", should_retry=False)
+        raise ContextExceeded(len(prompt), generator.context_tokens)
     return GenerationRequest(
-        prompt_ids=prompt_ids,
+        prompt_ids=prompt,
         max_tokens=min(room, asked.wanted_tokens or room),
-        sampling=asked.sampling(),
+        sampling=asked.sampling(place),
         stop=asked.stops,
         ignore_eos=bool(asked.ignore_eos),
         key_id=principal.key_id,

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.stage.types import Sampling
 from console.api.http import ApiError
+from console.api.openai.parameters import IgnoredFields
 from console.api.openai.requests import ChatRequest, parse_chat
 
 
+class Ignored(IgnoredFields):
+    """Tells nobody."""
+
+    def tell(self, names: Collection[str]) -> None:
+        pass
+
+
 def parse(**fields: object) -> ChatRequest:
-    return parse_chat({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields})
+    return parse_chat({"model": "m", "messages": [{"role": "user", "content": "Hi"}], **fields}, Ignored())
 
 
 def test_the_default_is_temperature_1_with_a_seed_of_its_own() -> None:
@@ -61,7 +71,7 @@ names = st.sampled_from([*ChatRequest.__struct_fields__, "n", "tools", "response
 def test_any_json_object_is_a_request_or_a_400(raw: dict[str, object]) -> None:
     refused = None
     try:
-        parse_chat(raw)
+        parse_chat(raw, Ignored())
     except ApiError as error:
         refused = error
     assert refused is None or (refused.status == 400 and refused.body.message.endswith("."))
