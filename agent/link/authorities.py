@@ -8,6 +8,7 @@ consoles that use a younger one. Pure.
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -17,6 +18,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+
+from agent.link.keys import spki_sha256
 
 MAX_AUTHORITIES_BYTES = 16 * 1024
 MAX_AUTHORITIES = 8
@@ -55,6 +58,11 @@ def read_authorities(pem: bytes) -> list[x509.Certificate]:
     return found
 
 
+def pinned(authorities: Sequence[x509.Certificate], pin: bytes) -> x509.Certificate | None:
+    """Return the one authority whose public key has this SHA-256; others may stand beside it, and mean nothing."""
+    return next((one for one in authorities if hmac.compare_digest(_spki_sha256(one), pin)), None)
+
+
 def write_authorities(authorities: Sequence[x509.Certificate]) -> bytes:
     """Write a set as PEM, without doubles, at most as many as a set may have."""
     pems = dict.fromkeys(certificate.public_bytes(Encoding.PEM) for certificate in authorities)
@@ -75,6 +83,11 @@ def with_endorsed(
         if not fresh or len(known) >= MAX_AUTHORITIES:
             break
     return known[:MAX_AUTHORITIES]
+
+
+def _spki_sha256(authority: x509.Certificate) -> bytes:
+    public = authority.public_key()
+    return spki_sha256(public) if isinstance(public, ec.EllipticCurvePublicKey) else b""
 
 
 def _holds(endorsement: Endorsement, known: Sequence[x509.Certificate], fleet_id: str, now_s: float) -> bool:

@@ -41,6 +41,18 @@ def trusting_context(authorities_pem: bytes) -> ssl.SSLContext:
     return context
 
 
+def unverified_context() -> ssl.SSLContext:
+    """TLS for a connection that only fetches authorities, which a pin or an endorsement must vouch for.
+
+    Nothing secret is ever sent on it; whatever is said is said on a second one, verified against those authorities.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def show(credentials: Credentials, context: ssl.SSLContext) -> None:
     """Let a context show this PC's certificate. Reads files. Raises OSError (ssl.SSLError is one)."""
     context.load_cert_chain(credentials.certificate, credentials.key, password=lambda: credentials.passphrase)

@@ -8,7 +8,6 @@ authority and nothing else; only there anything is said.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import ssl
 import time
@@ -18,11 +17,11 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric import ec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
-from agent.link.authorities import read_authorities, with_endorsed, write_authorities
+from agent.link.authorities import pinned, read_authorities, with_endorsed, write_authorities
+from agent.link.credentials import unverified_context
 from agent.link.enrol_messages import (
     MAX_ENROL_BYTES,
     OLDEST_PROTOCOL,
@@ -44,7 +43,6 @@ from agent.link.errors import (
 )
 from agent.link.identity import server_hostname, server_verifying_context
 from agent.link.invite import Invite
-from agent.link.keys import spki_sha256
 from agent.link.messages import ENROL_PATH, MessageError
 from agent.link.proxies import proxy_hint
 
@@ -98,20 +96,20 @@ async def find_console(invite: Invite, now: Callable[[], float] = time.time) -> 
 
 
 async def _check_pin(url: str, invite: Invite, now: Callable[[], float]) -> FoundConsole:
-    async with _open(url, _unverified_context(), invite.fleet_id) as connection:
+    async with _open(url, unverified_context(), invite.fleet_id) as connection:
         hello = await _greeting(connection, url)
         leaf_der = _peer_certificate(connection)
     try:
         authorities = read_authorities(hello.authorities_pem)
     except ValueError as error:
         raise PinMismatch(f"What answers at {url} is not this invite's console ({error}).") from None
-    pinned = next((one for one in authorities if _matches(one, invite.ca_spki_sha256)), None)
-    if pinned is None:
+    root = pinned(authorities, invite.ca_spki_sha256)
+    if root is None:
         raise PinMismatch(
             f"The console at {url} is not the one this invite was made for; ask your administrator for a new invite "
             "and do not use this address."
         )
-    trusted = with_endorsed([pinned], hello.endorsements, invite.fleet_id, now())
+    trusted = with_endorsed([root], hello.endorsements, invite.fleet_id, now())
     _check_leaf(x509.load_der_x509_certificate(leaf_der), trusted, hello, now())
     return FoundConsole(url, invite.fleet_id, write_authorities(trusted))
 
@@ -121,27 +119,10 @@ async def learn_authorities(url: str, fleet_id: str, authorities_pem: bytes, now
 
     Nothing is sent, and nothing is believed but what a trusted root has signed. Raises EnrolmentError kinds.
     """
-    async with _open(url, _unverified_context(), fleet_id) as connection:
+    async with _open(url, unverified_context(), fleet_id) as connection:
         hello = await _greeting(connection, url)
     known = read_authorities(authorities_pem)
     return write_authorities(with_endorsed(known, hello.endorsements, fleet_id, now_s))
-
-
-def _unverified_context() -> ssl.SSLContext:
-    """TLS for a connection that only fetches authorities, which a pin or an endorsement must vouch for.
-
-    Nothing secret is ever sent on it; whatever is said is said on a second one, verified against those authorities.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _matches(authority: x509.Certificate, pin: bytes) -> bool:
-    public = authority.public_key()
-    return isinstance(public, ec.EllipticCurvePublicKey) and hmac.compare_digest(spki_sha256(public), pin)
 
 
 def _check_leaf(leaf: x509.Certificate, trusted: Sequence[x509.Certificate], hello: EnrolHello, now_s: float) -> None:
