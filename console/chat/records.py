@@ -153,7 +153,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A message that a search found; `excerpt` has the words between the marks of `store.MARKS`."""
+    """A message that a search found; `excerpt` has its words and some around them."""
 
     chat_id: str
     message_id: str

@@ -1,4 +1,4 @@
-"""The chats of this PC in one SQLite file, and the thread that alone works with it.
+"""The thread that alone works with the file of the chats.
 
 Whoever shows chats keeps what it shows in memory and hands every change over: `Store.do` returns at once.
 """
@@ -10,179 +10,23 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
+from console.chat.chatfile import ChatFile
 from console.chat.errors import StoreUnusable
-from console.chat.records import Attachment, Chat, Facts, Folder, Hit, Message, Preset, Sampling, Setup
-from console.chat.schema import MIGRATIONS, Migration, connect
 
 log = logging.getLogger(__name__)
 
-MARKS = ("\x02", "\x03")
-"""What stands before and behind a word that was searched for; no text that people write has them."""
-MOST_HITS = 200
 KEEP_DELETED_S = 30 * 86_400.0
-"""How long what was deleted can be brought back."""
+"""How long what was deleted stays in the file."""
 
 T = TypeVar("T")
 
 
-class ChatFile:
-    """The file itself. Every call waits for the disk: for the store's thread, which made it."""
-
-    def __init__(self, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-        """Raises StoreUnusable or StoreTooNew."""
-        self._connection = connect(path, migrations)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._connection.close()
-
-    # Chats
-
-    def chats(self) -> list[Chat]:
-        """List the chats, pinned ones first, then the one that changed last."""
-        return [_chat(row) for row in self._rows(_CHATS)]
-
-    def save_chat(self, chat: Chat) -> None:
-        """Make a chat or replace what is known of it."""
-        values = (
-            chat.id, chat.title, chat.named, chat.folder_id, chat.pinned, _json(chat.setup), chat.leaf_id, chat.draft,
-            chat.created_s, chat.changed_s,
-        )  # fmt: skip
-        self._write(_SAVE_CHAT, values)
-
-    def delete_chat(self, chat_id: str, now_s: float) -> None:
-        """Delete a chat so that it can be brought back."""
-        self._write("UPDATE chats SET deleted_s=? WHERE id=?", (now_s, chat_id))
-
-    def restore_chat(self, chat_id: str) -> None:
-        """Bring a deleted chat back."""
-        self._write("UPDATE chats SET deleted_s=NULL WHERE id=?", (chat_id,))
-
-    def purge(self, before_s: float) -> None:
-        """Remove for good what was deleted before a time."""
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("DELETE FROM chats WHERE deleted_s < ?", (before_s,))
-            # Not by a cascade along the parents: SQLite follows one a thousand deep and no deeper.
-            self._connection.execute(
-                "WITH RECURSIVE gone(id) AS (SELECT id FROM messages WHERE deleted_s < ? UNION"
-                " SELECT m.id FROM messages m JOIN gone ON m.parent_id = gone.id)"
-                " DELETE FROM messages WHERE id IN gone",
-                (before_s,),
-            )
-
-    def erase(self) -> None:
-        """Remove every chat and folder for good; presets stay."""
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("DELETE FROM chats")
-            self._connection.execute("DELETE FROM folders")
-            # Removing words from an FTS index only marks them; this takes them out of the file.
-            self._connection.execute("INSERT INTO words(words) VALUES ('rebuild')")
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    # Messages
-
-    def messages(self, chat_id: str) -> list[Message]:
-        """List all messages of a chat, of all branches, in the order they were made."""
-        return [_message(row) for row in self._rows(_MESSAGES, (chat_id,))]
-
-    def save_messages(self, messages: Iterable[Message]) -> None:
-        """Make messages or replace them, all or none; a parent comes before its children."""
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            for message in messages:
-                self._save_message(message)
-
-    def _save_message(self, message: Message) -> None:
-        values = (
-            message.id, message.chat_id, message.parent_id, message.role, message.text, message.state,
-            message.created_s, _json(message.attachments), _json(message.facts),
-        )  # fmt: skip
-        self._connection.execute(_SAVE_MESSAGE, values)
-
-    def delete_messages(self, ids: Sequence[str], now_s: float) -> None:
-        """Delete messages so that they can be brought back."""
-        self._many("UPDATE messages SET deleted_s=? WHERE id=?", [(now_s, each) for each in ids])
-
-    def restore_messages(self, ids: Sequence[str]) -> None:
-        """Bring deleted messages back."""
-        self._many("UPDATE messages SET deleted_s=NULL WHERE id=?", [(each,) for each in ids])
-
-    def close_open(self) -> None:
-        """Say of answers that were still coming when the program ended that they were stopped."""
-        self._write("UPDATE messages SET state='stopped' WHERE state='open'")
-
-    def search(self, words: str) -> list[Hit]:
-        """Find the messages with all these words, or beginnings of words; the best first."""
-        if not (asked := query_of(words)):
-            return []
-        rows = self._rows(_SEARCH, (*MARKS, asked, MOST_HITS))
-        return [Hit(*row) for row in rows]
-
-    # Folders and presets
-
-    def folders(self) -> list[Folder]:
-        """List the folders by name."""
-        return [Folder(*row) for row in self._rows("SELECT id, name FROM folders ORDER BY name COLLATE NOCASE")]
-
-    def save_folder(self, folder: Folder) -> None:
-        """Make or rename a folder."""
-        self._write(
-            "INSERT INTO folders (id, name) VALUES (?,?) ON CONFLICT(id) DO UPDATE SET name=excluded.name",
-            (folder.id, folder.name),
-        )
-
-    def delete_folder(self, folder_id: str) -> None:
-        """Remove a folder; its chats stay, in none."""
-        self._write("DELETE FROM folders WHERE id=?", (folder_id,))
-
-    def presets(self) -> list[Preset]:
-        """List the presets by name."""
-        rows = self._rows(
-            "SELECT id, name, system, sampling, model, is_default FROM presets ORDER BY name COLLATE NOCASE"
-        )
-        return [
-            Preset(id=row[0], name=row[1], system=row[2], sampling=msgspec.json.decode(row[3], type=Sampling),
-                   model=row[4], is_default=bool(row[5]))
-            for row in rows
-        ]  # fmt: skip
-
-    def save_preset(self, preset: Preset) -> None:
-        """Make or replace a preset; of those for one model, and of those for all, at most one is the default."""
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            if preset.is_default:
-                self._connection.execute("UPDATE presets SET is_default=0 WHERE model=?", (preset.model,))
-            self._connection.execute(
-                "INSERT OR REPLACE INTO presets (id, name, system, sampling, model, is_default) VALUES (?,?,?,?,?,?)",
-                (preset.id, preset.name, preset.system, _json(preset.sampling), preset.model, preset.is_default),
-            )
-
-    def delete_preset(self, preset_id: str) -> None:
-        """Remove a preset; chats that began with it keep their copy."""
-        self._write("DELETE FROM presets WHERE id=?", (preset_id,))
-
-    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        return self._connection.execute(statement, values).fetchall()
-
-    def _write(self, statement: str, values: Sequence[Any] = ()) -> None:
-        self._connection.execute(statement, values)
-
-    def _many(self, statement: str, values: Sequence[Sequence[Any]]) -> None:
-        with self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany(statement, values)
-
-
 class Store:
-    """The thread with the file. `do` and `stop` may be called from one other thread, which is never kept waiting.
+    """The thread with the file. Its methods may be called from one other thread, which is never kept waiting.
 
     Answers come by `post`, which has to call what it is given on the thread of whoever asked.
     """
@@ -190,12 +34,15 @@ class Store:
     def __init__(self, path: Path, post: Callable[[Callable[[], object]], object]) -> None:
         self._path = path
         self._post = post
-        self._work: queue.SimpleQueue[Callable[[ChatFile], None] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Callable[[ChatFile | None], object] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="the chats' file", daemon=True)
         self._on_trouble: Callable[[StoreUnusable], object] = lambda _: None
 
     def start(self, on_trouble: Callable[[StoreUnusable], object]) -> None:
-        """Open the file; `on_trouble` hears of every failure: what was to be kept is not."""
+        """Open the file; `on_trouble` hears of every failure: what was to be kept is not, what was asked is not told.
+
+        Of a file that cannot be opened it hears once.
+        """
         self._on_trouble = on_trouble
         self._thread.start()
 
@@ -208,87 +55,51 @@ class Store:
     def do(self, work: Callable[[ChatFile], T], then: Callable[[T], object] | None = None) -> None:
         """Have something done with the file, in order; `then` gets what came of it, unless it failed."""
 
-        def run(file: ChatFile) -> None:
+        def run(file: ChatFile | None) -> None:
+            if file is None:
+                return
             result = work(file)
             if then is not None:
                 self._post(lambda: then(result))
 
         self._work.put(run)
 
+    def beside(self, work: Callable[[], object]) -> None:
+        """Have something done that waits for the disk, too, and needs no chats: also where they cannot be opened."""
+        self._work.put(lambda _: work())
+
     def _run(self) -> None:
+        file = None
         try:
             file = ChatFile(self._path)
         except StoreUnusable as error:
             self._tell(error)
-            return
-        self._try(file, _tidy)
+        else:
+            self._try(file, _tidy)
         while (work := self._work.get()) is not None:
             self._try(file, work)
-        file.close()
+        if file is not None:
+            file.close()
 
-    def _try(self, file: ChatFile, work: Callable[[ChatFile], None]) -> None:
+    def _try(self, file: ChatFile | None, work: Callable[[Any], object]) -> None:
         try:
             work(file)
+            if file is not None and (count := file.take_unreadable()):
+                entries = "1 entry" if count == 1 else f"{count} entries"
+                message = f"In {self._path} {entries} cannot be read and left out; a newer Fallow may read them."
+                self._tell(StoreUnusable(message))
         except sqlite3.Error as error:
             message = f"The chats in {self._path} cannot be kept ({error}); free space or fix its rights."
             self._tell(StoreUnusable(message))
-        except Exception:  # the edge of the thread: what one wish breaks on must not end the others
+        except Exception as error:  # the edge of the thread: what one wish breaks on must not end the others
             log.exception("Work with the chats failed unexpectedly.")
+            message = f"The chats in {self._path} failed for an unknown reason ({type(error).__name__}); start again."
+            self._tell(StoreUnusable(message))
 
     def _tell(self, error: StoreUnusable) -> None:
         self._post(lambda: self._on_trouble(error))
 
 
-def query_of(words: str) -> str:
-    """Return the FTS5 query for all these words, each as the beginning of one; empty for none."""
-    return " ".join('"{}"*'.format(word.replace('"', '""')) for word in words.split() if any(map(str.isalnum, word)))
-
-
 def _tidy(file: ChatFile) -> None:
     file.close_open()
     file.purge(time.time() - KEEP_DELETED_S)
-
-
-_CHATS = """
-SELECT id, title, named, folder_id, pinned, setup, leaf_id, draft, created_s, changed_s
-FROM chats WHERE deleted_s IS NULL ORDER BY pinned DESC, changed_s DESC
-"""
-_SAVE_CHAT = """
-INSERT INTO chats (id, title, named, folder_id, pinned, setup, leaf_id, draft, created_s, changed_s)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET
-title=excluded.title, named=excluded.named, folder_id=excluded.folder_id, pinned=excluded.pinned,
-setup=excluded.setup, leaf_id=excluded.leaf_id, draft=excluded.draft, changed_s=excluded.changed_s
-"""
-_MESSAGES = """
-SELECT id, chat_id, parent_id, role, text, state, created_s, attachments, facts
-FROM messages WHERE chat_id=? AND deleted_s IS NULL ORDER BY place
-"""
-_SAVE_MESSAGE = """
-INSERT INTO messages (id, chat_id, parent_id, role, text, state, created_s, attachments, facts)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT(id) DO UPDATE SET
-text=excluded.text, state=excluded.state, attachments=excluded.attachments, facts=excluded.facts
-"""
-_SEARCH = """
-SELECT m.chat_id, m.id, snippet(words, 0, ?, ?, '…', 16)
-FROM words JOIN messages m ON m.place = words.rowid JOIN chats c ON c.id = m.chat_id
-WHERE words MATCH ? AND m.deleted_s IS NULL AND c.deleted_s IS NULL ORDER BY rank LIMIT ?
-"""
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _chat(row: Sequence[Any]) -> Chat:
-    return Chat(
-        id=row[0], title=row[1], named=bool(row[2]), folder_id=row[3], pinned=bool(row[4]),
-        setup=msgspec.json.decode(row[5], type=Setup), leaf_id=row[6], draft=row[7], created_s=row[8],
-        changed_s=row[9],
-    )  # fmt: skip
-
-
-def _message(row: Sequence[Any]) -> Message:
-    return Message(
-        id=row[0], chat_id=row[1], parent_id=row[2], role=row[3], text=row[4], state=row[5], created_s=row[6],
-        attachments=msgspec.json.decode(row[7], type=list[Attachment]), facts=msgspec.json.decode(row[8], type=Facts),
-    )  # fmt: skip

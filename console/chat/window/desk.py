@@ -14,6 +14,7 @@ import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from console.chat.account import Account
+from console.chat.chatfile import ChatFile
 from console.chat.client import Model
 from console.chat.errors import AnswerFailed, StoreUnusable
 from console.chat.records import (
@@ -30,7 +31,7 @@ from console.chat.records import (
     title_of,
 )
 from console.chat.settings import ChatSettings, read_settings, write_settings
-from console.chat.store import ChatFile, Store
+from console.chat.store import Store
 from console.chat.tree import Tree
 from console.chat.window.bridge import ChatBridge
 
@@ -48,6 +49,8 @@ class Desk(QObject):
     """Other messages are on the open branch."""
     message_changed = Signal(object)
     """A Message of the open chat was replaced, with all of it but its streaming text."""
+    files_changed = Signal()
+    """Other files are beside the open chat's draft."""
     models_changed = Signal()
     presets_changed = Signal()
     settings_changed = Signal()
@@ -197,6 +200,13 @@ class Desk(QObject):
     def keep_files(self, files: list[Attachment]) -> None:
         """Keep what is put beside the draft."""
         self._files[self.open_id or ""] = files
+        self.files_changed.emit()
+
+    def add_files(self, chat_id: str | None, files: list[Attachment]) -> None:
+        """Put more beside the draft of a chat, which need not be open any more."""
+        self._files[chat_id or ""] = [*self._files.get(chat_id or "", []), *files]
+        if chat_id == self.open_id:
+            self.files_changed.emit()
 
     # Messages
 
@@ -337,7 +347,7 @@ class Desk(QObject):
         changed: ChatSettings = msgspec.structs.replace(self.settings, **changes)
         if changed != self.settings:
             self.settings = changed
-            self.store.do(lambda file: write_settings(self.settings_path, changed))
+            self.store.beside(lambda: write_settings(self.settings_path, changed))
             self.settings_changed.emit()
 
     # The server

@@ -9,7 +9,6 @@ from typing import Any
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt
 
 from console.chat.records import Chat, Folder, Hit
-from console.chat.store import MARKS
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -105,7 +104,7 @@ def found_rows(chats: dict[str, Chat], words: str, hits: Sequence[Hit]) -> list[
     ]
     for hit in hits:
         if (chat := chats.get(hit.chat_id)) is not None:
-            excerpt = " ".join(hit.excerpt.replace(MARKS[0], "").replace(MARKS[1], "").split())
+            excerpt = " ".join(hit.excerpt.split())
             key = f"{hit.chat_id}/{hit.message_id}"
             rows.append(Row(key, "hit", chat.title or "New chat", excerpt, hit.message_id))
     return rows

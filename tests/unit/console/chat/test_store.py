@@ -1,4 +1,4 @@
-"""console.chat.store and schema: what is kept, found, brought back and gone for good."""
+"""console.chat.chatfile, store and schema: what is kept, found, brought back and gone for good."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from console.chat.chatfile import ChatFile, query_of
 from console.chat.errors import StoreTooNew, StoreUnusable
 from console.chat.records import (
     Attachment,
@@ -28,7 +29,8 @@ from console.chat.records import (
     title_of,
 )
 from console.chat.schema import MIGRATIONS, connect
-from console.chat.store import MARKS, ChatFile, Store, query_of
+from console.chat.store import Store
+from tests.conftest import ExpectLogs
 from tests.support.patience import PATIENCE_S
 
 
@@ -79,12 +81,12 @@ def test_pinned_chats_come_first_then_the_latest(file: ChatFile) -> None:
     assert [chat.title for chat in file.chats()] == ["pinned", "new", "old"]
 
 
-def test_search_across_chats_finds_beginnings_of_words_in_any_order_and_marks_them(file: ChatFile) -> None:
+def test_search_across_chats_finds_beginnings_of_words_in_any_order(file: ChatFile) -> None:
     chat, messages = add_chat(file, "Where is the Eiffel tower?", "In Páris.")
     add_chat(file, "Something else")
     (hit,) = file.search("tow eif")
     assert (hit.chat_id, hit.message_id) == (chat.id, messages[0].id)
-    assert f"{MARKS[0]}Eiffel{MARKS[1]}" in hit.excerpt
+    assert hit.excerpt == "Where is the Eiffel tower?"
     assert [hit.message_id for hit in file.search("paris")] == [messages[1].id]
     assert file.search("else nowhere") == []
 
@@ -134,12 +136,32 @@ def test_what_was_deleted_long_ago_is_gone_for_good_however_long_the_chat(file: 
     assert file.messages(kept.id) == []
 
 
+def words_left(path: Path, word: bytes) -> list[str]:
+    return [part.name for part in path.parent.iterdir() if word in part.read_bytes()]
+
+
+@pytest.mark.parametrize("what", ["chat", "message"])
+def test_what_is_gone_for_good_leaves_no_word_in_the_file(what: str, file: ChatFile, path: Path) -> None:
+    kept, _ = add_chat(file, "a wombat digs")
+    chat, messages = add_chat(file, "Hi", "a quokka jumps")
+    if what == "chat":
+        file.delete_chat(chat.id, 10.0)
+    else:
+        file.delete_messages([messages[1].id], 10.0)
+    file.purge(5.0)
+    assert words_left(path, b"quokka")
+    file.purge(15.0)
+    assert words_left(path, b"quokka") == []
+    assert [hit.chat_id for hit in file.search("wombat")] == [kept.id]
+    assert file.search("quokka") == []
+
+
 def test_erasing_leaves_no_word_in_the_file(file: ChatFile, path: Path) -> None:
     add_chat(file, "a quokka jumps", title="a quokka")
     file.save_preset(Preset(id="1", name="mine"))
     file.erase()
     assert (file.chats(), len(file.presets())) == ([], 1)
-    assert not any(b"quokka" in part.read_bytes() for part in path.parent.iterdir())
+    assert words_left(path, b"quokka") == []
 
 
 def test_presets_have_one_default_for_all_and_one_for_each_model(file: ChatFile) -> None:
@@ -228,7 +250,7 @@ def test_the_store_works_in_a_thread_of_its_own_in_order(path: Path) -> None:
         assert file.chats() == [chat]
 
 
-def test_a_store_that_cannot_be_opened_says_why_and_ends(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_opened_says_why_once_and_does_what_needs_no_chats(tmp_path: Path) -> None:
     posted: queue.Queue[Callable[[], object]] = queue.Queue()
     troubles: list[StoreUnusable] = []
     (tmp_path / "chats.sqlite").mkdir()
@@ -236,7 +258,64 @@ def test_a_store_that_cannot_be_opened_says_why_and_ends(tmp_path: Path) -> None
     store.start(troubles.append)
     posted.get(timeout=PATIENCE_S)()
     assert "cannot be opened" in str(troubles[0])
+    done: list[str] = []
+    store.do(lambda _: done.append("with the file"))
+    store.beside(lambda: done.append("beside it"))
     store.stop()
+    assert done == ["beside it"]
+    assert store._work.empty()
+    assert posted.empty()
+
+
+def spoil(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        assert connection.execute(statement).rowcount == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("UPDATE chats SET setup='{' WHERE title='bad'", (1, 1, 1)),
+        ("UPDATE messages SET facts='[]' WHERE text='bad'", (2, 0, 1)),
+        ("UPDATE messages SET attachments='3' WHERE text='bad'", (2, 0, 1)),
+        ("""UPDATE presets SET sampling='{"top_p": "x"}' WHERE name='bad'""", (2, 1, 0)),
+    ],
+)
+def test_what_cannot_be_read_is_left_out_and_said(statement: str, left: tuple[int, int, int], path: Path) -> None:
+    with closing(ChatFile(path)) as file:
+        add_chat(file, "good")
+        bad, _ = add_chat(file, "bad", title="bad")
+        file.save_preset(Preset(id="1", name="bad"))
+    spoil(path, statement)
+    posted: queue.Queue[Callable[[], object]] = queue.Queue()
+    troubles: list[StoreUnusable] = []
+    heard: list[tuple[int, int, int]] = []
+    store = Store(path, posted.put)
+    store.start(troubles.append)
+    store.do(lambda file: (len(file.chats()), len(file.messages(bad.id)), len(file.presets())), heard.append)
+    store.stop()
+    while not posted.empty():
+        posted.get()()
+    assert heard == [left]
+    assert "1 entry cannot be read" in str(troubles[0])
+    assert len(troubles) == 1
+
+
+def test_a_wish_that_breaks_is_said_and_the_others_go_on(path: Path, expected_logs: ExpectLogs) -> None:
+    expected_logs("console.chat.store", "failed unexpectedly")
+    posted: queue.Queue[Callable[[], object]] = queue.Queue()
+    troubles: list[StoreUnusable] = []
+    heard: list[list[Chat]] = []
+    store = Store(path, posted.put)
+    store.start(troubles.append)
+    nothing: dict[str, str] = {}
+    store.do(lambda _: nothing["at all"])
+    store.do(ChatFile.chats, heard.append)
+    store.stop()
+    while not posted.empty():
+        posted.get()()
+    assert "unknown reason (KeyError)" in str(troubles[0])
+    assert heard == [[]]
 
 
 def test_queries_are_quoted() -> None:

@@ -13,10 +13,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QProxyStyle, QStyle
 from pytestqt.qtbot import QtBot
 
+from console.chat.chatfile import ChatFile
 from console.chat.client import Model
 from console.chat.export import as_json, read_json
 from console.chat.records import Chat, Folder, Preset, Sampling, Setup
-from console.chat.store import ChatFile
 from console.chat.window.window import ChatWindow
 from tests.support.chat_windows import chat_window
 from tests.support.patience import PATIENCE_S
