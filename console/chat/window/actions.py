@@ -29,7 +29,7 @@ SPECS = (
     Spec("rename", "Rename chat", "F2", "Chats"),
     Spec("pin", "Pin or unpin chat", "Ctrl+Shift+P", "Chats"),
     Spec("delete_chat", "Delete chat", "Ctrl+Shift+Del", "Chats"),
-    Spec("undo", "Undo deleting", "Ctrl+Shift+Z", "Chats"),
+    Spec("undo", "Undo deleting", "Alt+Z", "Chats"),
     Spec("previous_chat", "Previous chat", "Ctrl+PgUp", "Chats"),
     Spec("next_chat", "Next chat", "Ctrl+PgDown", "Chats"),
     Spec("sidebar", "Show or hide the list of chats", "Ctrl+B", "Chats", "sidebar"),

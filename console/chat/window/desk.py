@@ -248,9 +248,11 @@ class Desk(QObject):
         self.branch_changed.emit()
 
         def undo() -> None:
-            for message in taken:
+            # What it followed may have been taken away meanwhile, as an answer that failed and was asked for again.
+            back = [*(message for message in above if message.id not in tree), *taken]
+            for message in back:
                 tree.put(message)
-            self.store.do(lambda file: file.restore_messages(ids))
+            self.store.do(lambda file: file.restore_messages([message.id for message in back]))
             self.change_chat(chat.id, leaf_id=leaf_before)
             self.branch_changed.emit()
 
@@ -294,7 +296,8 @@ class Desk(QObject):
             self.open(None)
 
         def undo() -> None:
-            self.chats[chat_id] = chat
+            is_there = any(folder.id == chat.folder_id for folder in self.folders)
+            self.chats[chat_id] = chat if is_there else msgspec.structs.replace(chat, folder_id=None)
             self.store.do(lambda file: file.restore_chat(chat_id))
             self.chats_changed.emit()
             self.open(chat_id)

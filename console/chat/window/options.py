@@ -76,7 +76,11 @@ class OptionsDialog(QDialog):
         rows.addLayout(form)
         rows.addWidget(heading("Your data"))
         rows.addWidget(
-            label("Chats are kept on this PC only. What you delete can be brought back for 30 days.", quiet=True)
+            label(
+                "Chats are kept on this PC only. The last thing you deleted can be brought back until you close the "
+                "window; what was deleted is gone from the disk after 30 days.",
+                quiet=True,
+            )
         )
         rows.addLayout(row)
         rows.addStretch(1)
