@@ -3,6 +3,7 @@
 ChatError
  ├─ StoreUnusable       the file with the chats cannot be opened or written
  │   └─ StoreTooNew     a newer version of the program wrote it
+ ├─ FileUnusable        a file that was chosen cannot be read, written, or go along
  ├─ ImportRefused       a file is no chat that can be read
  ├─ LinkRefused         a text is no chat link, or the server is not the one the link means
  ├─ SecretsUnusable     the place for the key does not give it out or take it
@@ -28,6 +29,10 @@ class StoreUnusable(ChatError):
 
 class StoreTooNew(StoreUnusable):
     """A newer version of the program wrote the file."""
+
+
+class FileUnusable(ChatError):
+    """A file that was chosen cannot be read, written, or go along."""
 
 
 class ImportRefused(ChatError):

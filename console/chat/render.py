@@ -18,8 +18,8 @@ from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
-MOST_HIGHLIGHTED = 60_000
-"""Code that is longer than this is shown in one colour: colouring it would take a tenth of a second."""
+MOST_HIGHLIGHTED = 10_000
+"""Code that is longer than this is shown in one colour: colouring it would hold the window up for several frames."""
 
 
 class Shades(NamedTuple):
@@ -103,7 +103,7 @@ def _plain(tokens: Sequence[Token]) -> str:
     return "".join(token.content or _plain(token.children or []) for token in tokens)
 
 
-@lru_cache(maxsize=64)
+# Not kept: a lexer may remember things, and a chat that is exported is coloured in another thread.
 def _lexer(language: str) -> Lexer | None:
     try:
         found: Lexer = get_lexer_by_name(language, stripnl=False)

@@ -177,8 +177,8 @@ class ChatPage(QWidget):
         self.composer.sent.connect(self._send)
         self.composer.typed.connect(desk.keep_draft)
         self.composer.typed.connect(lambda _: self._show_meter())
-        self.composer.files_changed.connect(self._keep_files)
-        self.composer.refused.connect(self.said)
+        self.composer.files_changed.connect(desk.keep_files)
+        desk.files_changed.connect(self._show_files)
         self.composer.field.scrolls.connect(thread.scroll_by_key)
         self.model.activated.connect(self._pick)
         self.banner.retry.clicked.connect(desk.ask_models)
@@ -252,8 +252,8 @@ class ChatPage(QWidget):
             self._meter.stop()
         self._show_meter()
 
-    def _keep_files(self, files: list[Attachment]) -> None:
-        self.desk.keep_files(files)
+    def _show_files(self) -> None:
+        self.composer.set_files(self.desk.files)
         self._show_meter()
 
     def _send(self, text: str, attachments: list[Attachment]) -> None:

@@ -17,28 +17,8 @@ from console.chat.window.actions import Actions
 from console.chat.window.message import file_line
 from console.chat.window.parts import quiet_line
 
-MOST_FILE_BYTES = 1_000_000
 MOST_LINES = 12
 NEARLY_FULL = 0.9
-
-
-class FileUnfit(Exception):
-    """A file is no text that can go along; the sentence says why."""
-
-
-def read_file(path: Path) -> Attachment:
-    """Read a text file. Raises FileUnfit."""
-    try:
-        if path.stat().st_size > MOST_FILE_BYTES:
-            raise FileUnfit(f"{path.name} is larger than a megabyte; attach a part of it.")
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError:
-        raise FileUnfit(f"{path.name} is no text file; only text can be attached.") from None
-    except OSError as error:
-        raise FileUnfit(f"{path.name} cannot be read: {error.strerror}.") from None
-    if "\x00" in text:
-        raise FileUnfit(f"{path.name} is no text file; only text can be attached.")
-    return Attachment(path.name, text.removeprefix("\ufeff"))
 
 
 class Field(QPlainTextEdit):
@@ -97,7 +77,8 @@ class Composer(QFrame):
     sent = Signal(str, list)
     typed = Signal(str)
     files_changed = Signal(list)
-    refused = Signal(str)
+    attaches = Signal(list)
+    """Paths of the files that are to go along."""
 
     def __init__(self, actions: Actions) -> None:
         super().__init__()
@@ -108,7 +89,7 @@ class Composer(QFrame):
         self.field = Field()
         self.field.sent.connect(self.send)
         self.field.textChanged.connect(lambda: self.typed.emit(self.field.toPlainText()))
-        self.field.dropped.connect(lambda paths: self.attach([Path(path) for path in paths]))
+        self.field.dropped.connect(lambda paths: self.attaches.emit([Path(path) for path in paths]))
         self._chips = QWidget()
         self._chip_rows = QVBoxLayout(self._chips)
         self._chip_rows.setContentsMargins(0, 0, 0, 0)
@@ -161,15 +142,6 @@ class Composer(QFrame):
         """What was handed over is on its way."""
         self.field.clear()
         self.files.clear()
-        self._change_files()
-
-    def attach(self, paths: list[Path]) -> None:
-        """Add text files."""
-        for path in paths:
-            try:
-                self.files.append(read_file(path))
-            except FileUnfit as error:
-                self.refused.emit(str(error))
         self._change_files()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802 - Qt's name

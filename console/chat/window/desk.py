@@ -241,6 +241,7 @@ class Desk(QObject):
         if chat is None or message_id not in tree:
             return
         leaf_before, parent_id = chat.leaf_id, tree[message_id].parent_id
+        above = tree.path(parent_id)
         taken = tree.take_out(message_id)
         ids = [message.id for message in taken]
         self.store.do(lambda file: file.delete_messages(ids, time.time()))

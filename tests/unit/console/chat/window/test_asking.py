@@ -62,14 +62,14 @@ def test_files_stay_with_the_chat_they_were_attached_in(talk: Talk, tmp_path: Pa
     second.write_text("y = 2\n")
     talk.ask("Hi")
     chat_id = window.desk.open_id
-    composer.attach([first])
+    window.files.attach([first])
     talk.qtbot.waitUntil(lambda: bool(composer.files))
     window.actions_["new"].trigger()
     assert (composer.files, composer._chips.isVisible()) == ([], False)
     talk.ask("Something else")
     assert "x = 1" not in talk.model.messages[-1]["content"]
     window.actions_["new"].trigger()
-    composer.attach([second])
+    window.files.attach([second])
     talk.qtbot.waitUntil(lambda: bool(composer.files))
     window.desk.open(chat_id)
     assert [file.name for file in composer.files] == ["a.py"]
@@ -133,7 +133,7 @@ def test_what_has_come_of_an_answer_is_copied_exported_and_found(talk: Talk, tmp
     window.actions_["copy_all"].trigger()
     assert clipboard.text().endswith("## Assistant\n\nHalf \n")
     for ending in ("md", "html", "json"):
-        window.export_to(tmp_path / f"chat.{ending}", "md")
+        window.files.export_to(tmp_path / f"chat.{ending}", "md")
     talk.qtbot.waitUntil(lambda: all((tmp_path / f"chat.{ending}").exists() for ending in ("md", "html", "json")))
     assert "Half" in (tmp_path / "chat.md").read_text()
     assert "Half" in (tmp_path / "chat.html").read_text()

@@ -267,9 +267,9 @@ def test_text_files_go_along_and_others_are_refused(talk: Talk, tmp_path: Path) 
     picture.write_bytes(b"\x89PNG\x00\xff")
     huge.write_bytes(b"x" * 2_000_000)
     said: list[str] = []
-    talk.window.page.composer.refused.connect(said.append)
-    talk.window.page.composer.attach([text, picture, huge, tmp_path / "nowhere"])
-    assert len(said) == 3
+    talk.window.files.trouble.connect(said.append)
+    talk.window.files.attach([text, picture, huge, tmp_path / "nowhere"])
+    talk.qtbot.waitUntil(lambda: len(said) == 3)
     talk.ask("What is it?")
     assert "a.py:\n```\nx = 1\n\n```" in talk.model.messages[-1]["content"]
     assert "a.py (6 B, about 2 tokens)" in talk.view(0).files.text()
@@ -305,13 +305,14 @@ def test_find_in_chat_marks_and_steps(talk: Talk) -> None:
 def test_export_and_import_in_the_window(talk: Talk, tmp_path: Path) -> None:
     talk.ask("Hi")
     for ending in ("md", "json", "html"):
-        talk.window.export_to(tmp_path / f"chat.{ending}", "md")
+        talk.window.files.export_to(tmp_path / f"chat.{ending}", "md")
+        talk.qtbot.waitUntil((tmp_path / f"chat.{ending}").exists)
         assert "Good day" in (tmp_path / f"chat.{ending}").read_text()
-    talk.window.import_from(tmp_path / "chat.json")
-    assert len(talk.window.desk.chats) == 2
+    talk.window.files.import_from(tmp_path / "chat.json")
+    talk.qtbot.waitUntil(lambda: len(talk.window.desk.chats) == 2)
     assert talk.texts() == ["Hi", "Good day"]
-    talk.window.import_from(tmp_path / "chat.md")
-    assert "no chat that Fallow exported" in talk.window.said.text.text()
+    talk.window.files.import_from(tmp_path / "chat.md")
+    talk.qtbot.waitUntil(lambda: "no chat that Fallow exported" in talk.window.said.text.text())
 
 
 def test_signing_in_is_kept_in_the_keyring_and_signing_out_forgets_it(tmp_path: Path, qtbot: QtBot) -> None:
@@ -330,7 +331,7 @@ def test_signing_in_is_kept_in_the_keyring_and_signing_out_forgets_it(tmp_path: 
         with chat_window(tmp_path, ring) as window:
             qtbot.waitUntil(lambda: bool(window.desk.models))
             assert window.stack.currentWidget() is window.split
-            window._signs_out()
+            window.signing.sign_out()
             qtbot.waitUntil(lambda: window.stack.currentWidget() is window.signin)
     assert ring.kept == {}
 
