@@ -22,30 +22,29 @@ def show_windows(fleet: LoopbackFleet, folder: Path, agent: str, say: Callable[[
     """
     pin = fleet.admin.authority().pin if fleet.api_url.startswith("https") else ""
     link = ChatLink(fleet.api_url, fleet.chat_key, pin).text()
+    settings = folder / "settings"
     opened: list[subprocess.Popen[bytes]] = []
     try:
-        opened.append(_open(["console", "--data", str(fleet.console_folder), "--settings", str(folder / "settings")]))
-        opened.append(_open(["console.chat.app", "--data", str(folder / "chat"), "--link-from-stdin"], link))
-        tray = _open(["agent.tray.app", "--data", str(fleet.agent_folder(agent)), "--show"])
+        _open(opened, ["console", "--data", str(fleet.console_folder), "--settings", str(settings)])
+        chat = ["console.chat.app", "--data", str(folder / "chat"), "--settings", str(settings), "--link-from-stdin"]
+        _open(opened, chat, link)
+        _open(opened, ["agent.tray.app", "--data", str(fleet.agent_folder(agent)), "--show"])
         say(
             f"the windows are open: the console, the chat, and what {agent} shows its owner; close the first two to end"
         )
-        try:
-            while any(window.poll() is None for window in opened):
-                time.sleep(LOOK_S)
-        finally:
-            opened.append(tray)
+        while any(window.poll() is None for window in opened[:2]):
+            time.sleep(LOOK_S)
     finally:
         _close(opened)
 
 
-def _open(module_and_options: Sequence[str], words: str = "") -> subprocess.Popen[bytes]:
+def _open(opened: list[subprocess.Popen[bytes]], module_and_options: Sequence[str], words: str = "") -> None:
     process = subprocess.Popen([sys.executable, "-m", *module_and_options], stdin=subprocess.PIPE)
+    opened.append(process)
     if process.stdin is not None:
         # A secret goes through a pipe: a command line is public.
         process.stdin.write(f"{words}\n".encode())
         process.stdin.close()
-    return process
 
 
 def _close(opened: Sequence[subprocess.Popen[bytes]]) -> None:
