@@ -9,13 +9,17 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, quote, urlsplit
 
+import httpx2
+
 from console.addresses import is_this_pc
 from console.errors import ConsoleError
 
 _PIN = re.compile("[0-9a-f]{64}")
+_KEY = re.compile("[!-~]+")
 MOST_CHARACTERS = 2000
 AUTHORITY_PATH = "/authority.pem"
 """Where a service serves its roots, for who has only the pin of one."""
+NOT_PRIVATE = "A key is sent to other PCs only over https; ask your administrator for the right address."
 
 
 class ChatLinkInvalid(ConsoleError):
@@ -49,7 +53,9 @@ def read_link(text: str) -> ChatLink:
     except (ValueError, KeyError):
         raise invalid from None
     url = server_url(f"{parts.scheme}://{parts.netloc}") if parts.netloc else ""
-    if len(keys) != 1 or len(pins) != 1 or not url or not (pins[0] == "" or _PIN.fullmatch(pins[0])):
+    if len(keys) != 1 or len(pins) != 1 or not url or not is_key(keys[0]):
+        raise invalid
+    if pins[0] and not _PIN.fullmatch(pins[0]):
         raise invalid
     return ChatLink(url, keys[0], pins[0])
 
@@ -65,7 +71,19 @@ def server_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or " " in text:
         return ""
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
+    url = f"{parts.scheme}://{host}" + (f":{port}" if port else "")
+    try:
+        # What looks an address up takes fewer names than URLs may have: no part of one is empty or longer than 63.
+        parts.hostname.encode("idna")
+        httpx2.URL(url)
+    except (UnicodeError, httpx2.InvalidURL):
+        return ""
+    return url
+
+
+def is_key(text: str) -> bool:
+    """Say whether a text can be a key: only such letters can be sent as one."""
+    return _KEY.fullmatch(text) is not None
 
 
 def is_private(url: str) -> bool:

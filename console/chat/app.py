@@ -22,7 +22,7 @@ from console.chat.window.single import SingleWindow
 from console.chat.window.window import ChatWindow
 from console.chat_link import ChatLinkInvalid, read_link
 
-EXIT_USAGE, EXIT_FOLDER = 2, 3
+EXIT_USAGE, EXIT_FOLDER, EXIT_OPEN = 2, 3, 4
 
 
 def default_folder() -> Path:
@@ -31,7 +31,10 @@ def default_folder() -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the chat until its window is closed. Exit codes: 0 fine or handed over, 2 usage, 3 no folder."""
+    """Run the chat until its window is closed.
+
+    Exit codes: 0 fine or handed over, 2 usage, 3 no folder, 4 a link was given and the chat is open already.
+    """
     options = _parser().parse_args(argv)
     try:
         link = read_link(sys.stdin.readline()) if options.link_from_stdin else None
@@ -50,29 +53,41 @@ def main(argv: list[str] | None = None) -> int:
         options.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         single = SingleWindow(options.data)
         if not single.begin():
-            return 0
+            if link is None:
+                return 0
+            sys.stderr.write("The chat is open already; close it first, to open it with a link.\n")
+            return EXIT_OPEN
     except OSError as error:
         sys.stderr.write(f"The folder {options.data} cannot be used: {error.strerror}.\n")
         return EXIT_FOLDER
-    # Who is handed a link for this once keeps nothing of it.
-    desk = Desk(options.data, Account(options.data, lambda: None) if link else None)
+    # Before the first thread: a collection there would destroy what belongs to this one.
+    collector = Collector(app)
+    desk = Desk(options.data, Account(options.data, keeps=link is None))
     palettes.choose(app, desk.settings.theme)
-    window = ChatWindow(desk, QSettings("fallow", "chat"))
+    window = ChatWindow(desk, _settings(options.settings))
     single.wanted.connect(window.bring_up)
     window.start(link)
-    collector = Collector(app)
-    app.aboutToQuit.connect(collector.stop)
     window.bring_up()
     code = app.exec()
     desk.stop()
+    collector.stop()
     single.end()
     return code
+
+
+def _settings(folder: Path | None) -> QSettings:
+    if folder is None:
+        return QSettings("fallow", "chat")
+    return QSettings(str(folder / "chat.ini"), QSettings.Format.IniFormat)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fallow-chat", description="Chat with the models of your organisation.")
     parser.add_argument("--version", action="version", version=f"fallow-chat {version('fallow')}")
     parser.add_argument("--data", type=Path, default=default_folder(), metavar="DIR", help="where chats are kept")
+    parser.add_argument(
+        "--settings", type=Path, metavar="DIR", help="where the window's size is kept; else among your settings"
+    )
     # Never as an argument: a link holds a key, and a command line is public.
     parser.add_argument(
         "--link-from-stdin", action="store_true", help="sign in with the chat link on standard input, for this once"

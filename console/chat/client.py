@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import msgspec
 
+from agent.link.parsing import UNREADABLE
 from console.access import Access
 from console.chat.errors import AnswerFailed
 from console.chat.events import AnswerReader, Ended, Event, incomplete, refusal
@@ -37,15 +38,15 @@ class ChatClient:
     """Asks one server as one person. `close` at the end."""
 
     def __init__(self, access: Access) -> None:
-        """Raises AnswerFailed when the server's certificate file cannot be used."""
+        """Raises AnswerFailed when the address, the key or the server's certificate cannot be used."""
         try:
-            verify = access.trust()
+            address, headers, verify = access.address(), access.headers(), access.trust()
         except ClientError as error:
             raise AnswerFailed(str(error), kind="unreachable") from None
         self._url = access.url
         self._http = httpx2.AsyncClient(
-            base_url=access.url,
-            headers=access.headers(),
+            base_url=address,
+            headers=headers,
             verify=verify,
             trust_env=False,
             timeout=httpx2.Timeout(CONNECT_S, read=SILENCE_S),
@@ -59,15 +60,14 @@ class ChatClient:
         """List the models that the key may use. Raises AnswerFailed."""
         try:
             response = await self._http.get("/v1/models")
-        except httpx2.TransportError as error:
-            raise self._unreachable(error) from None
+        except httpx2.RequestError as error:
+            raise self._not_answered(error) from None
         if response.is_error:
             raise refusal(response.status_code, response.content, response.headers.get("retry-after", ""))
         try:
             return msgspec.json.decode(response.content, type=_Models).data
-        except msgspec.MsgspecError:
-            message = f"What answers at {self._url} is no Fallow console; check the address."
-            raise AnswerFailed(message, kind="broken") from None
+        except UNREADABLE:
+            raise self._no_console() from None
 
     async def ask(self, setup: Setup, messages: Sequence[Message], reader: AnswerReader) -> AsyncGenerator[Event, None]:
         """Ask with the messages of a branch and yield what comes of it, Ended last. Raises AnswerFailed.
@@ -90,17 +90,22 @@ class ChatClient:
                             yield event
                             if isinstance(event, Ended):
                                 return
-        except httpx2.TransportError as error:
-            raise (incomplete() if began else self._unreachable(error)) from None
+        except httpx2.RequestError as error:
+            raise (incomplete() if began else self._not_answered(error)) from None
         except LineTooLong:
             message = "The server sent something that is no answer; check its address."
             raise AnswerFailed(message, kind="broken") from None
         raise incomplete()
 
-    def _unreachable(self, error: Exception) -> AnswerFailed:
+    def _not_answered(self, error: httpx2.RequestError) -> AnswerFailed:
+        if not isinstance(error, httpx2.TransportError):
+            return self._no_console()
         how = "did not answer in time" if isinstance(error, httpx2.TimeoutException) else "cannot be reached"
         message = f"The server at {self._url} {how}; check your network, or ask an administrator whether it runs."
         return AnswerFailed(message, kind="unreachable")
+
+    def _no_console(self) -> AnswerFailed:
+        return AnswerFailed(f"What answers at {self._url} is no Fallow console; check the address.", kind="broken")
 
 
 def request_of(setup: Setup, messages: Sequence[Message]) -> dict[str, Any]:

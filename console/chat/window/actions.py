@@ -56,6 +56,7 @@ SPECS = (
     Spec("bigger", "Bigger text", "Ctrl++", "Window"),
     Spec("smaller", "Smaller text", "Ctrl+-", "Window"),
     Spec("options", "Settings", "Ctrl+,", "Window", "settings"),
+    Spec("sign_in", "Sign in…", "", "Window"),
     Spec("shortcuts", "Keyboard shortcuts", "F1", "Window"),
     Spec("quit", "Quit", "Ctrl+Q", "Window"),
 )

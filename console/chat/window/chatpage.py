@@ -30,8 +30,8 @@ from console.chat.window.states import Banner, EmptyPage
 from console.chat.window.thread import Thread
 
 METER_MS = 300
-MENU = ("rename", "pin", "find", "copy_all", "export", "import", "", "delete_chat", "undo", "", "options", "shortcuts",
-        "quit")  # fmt: skip
+MENU = ("rename", "pin", "find", "copy_all", "export", "import", "", "delete_chat", "undo", "", "sign_in", "options",
+        "shortcuts", "quit")  # fmt: skip
 
 
 class ChatPage(QWidget):
@@ -182,6 +182,7 @@ class ChatPage(QWidget):
         self.composer.field.scrolls.connect(thread.scroll_by_key)
         self.model.activated.connect(self._pick)
         self.banner.retry.clicked.connect(desk.ask_models)
+        self.banner.sign_in.clicked.connect(self.wants_sign_in)
         self.find_bar.searched.connect(self._search)
         self.find_bar.stepped.connect(self._step)
         self.find_bar.closed.connect(self.composer.field.setFocus)
@@ -309,9 +310,7 @@ class ChatPage(QWidget):
         self.desk.pick_model(self.model.itemData(place))
 
     def _show_connection(self) -> None:
-        problem = self.desk.problem
-        self.banner.setVisible(problem is not None)
-        self.banner.text.setText(str(problem) if problem is not None else "")
+        self.banner.show_problem(self.desk.problem)
 
     # Finding
 

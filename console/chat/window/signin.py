@@ -7,7 +7,7 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QFormLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from agent.look.widgets import announce, heading, label, title
-from console.chat_link import ChatLink, ChatLinkInvalid, is_private, read_link, server_url
+from console.chat_link import NOT_PRIVATE, ChatLink, ChatLinkInvalid, is_key, is_private, read_link, server_url
 
 
 class SignInPage(QWidget):
@@ -103,9 +103,13 @@ class SignInPage(QWidget):
             if not url:
                 self.say("This is no address of a server; it looks like https://console.example:8460.")
                 return
-            link = ChatLink(url, self.key.text().strip())
+            key = self.key.text().strip()
+            if not is_key(key):
+                self.say("This is no key; copy all of it, and nothing beside it.")
+                return
+            link = ChatLink(url, key)
         if not is_private(link.url):
-            self.say("A key is sent to other PCs only over https; ask your administrator for the right address.")
+            self.say(NOT_PRIVATE)
             return
         self.say("")
         self.set_busy(True)

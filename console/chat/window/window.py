@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QEvent, QSettings, Qt, QTimer
-from PySide6.QtGui import QCloseEvent, QGuiApplication
+from PySide6.QtCore import QByteArray, QEvent, QSettings, Qt
+from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import (
     QApplication,
-    QFileDialog,
     QHBoxLayout,
     QMainWindow,
     QMessageBox,
@@ -23,33 +21,22 @@ from PySide6.QtWidgets import (
 from agent.look import palettes
 from agent.look.icons import app_icon
 from agent.look.widgets import fit, rescale
-from console.access import Access
-from console.chat.client import Model
-from console.chat.errors import ChatError, ImportRefused
-from console.chat.export import Format, as_markdown, exported, file_name, read_json
 from console.chat.settings import Theme
 from console.chat.window.actions import Actions
 from console.chat.window.answers import Answers
 from console.chat.window.chatlist import ChatList
 from console.chat.window.chatpage import ChatPage
 from console.chat.window.desk import Desk
+from console.chat.window.filework import FileWork
 from console.chat.window.options import OptionsDialog, ShortcutsDialog
 from console.chat.window.said import SaidLine
 from console.chat.window.setup import SetupDialog
 from console.chat.window.sidebar import Sidebar
 from console.chat.window.signin import SignInPage
+from console.chat.window.signing import Signing
 from console.chat_link import ChatLink
 
 GEOMETRY, SPLIT = "window/geometry", "window/split"
-MODELS_MS = 60_000
-AWAY_MS = 5_000
-"""How often it is asked which models there are, while the server answers and while it does not."""
-MOST_IMPORTED_BYTES = 64 << 20
-FORMATS: dict[str, Format] = {
-    "Markdown (*.md)": "md",
-    "JSON with all branches (*.json)": "json",
-    "HTML (*.html)": "html",
-}
 
 
 class ChatWindow(QMainWindow):
@@ -66,12 +53,12 @@ class ChatWindow(QMainWindow):
         self.actions_ = Actions(self, desk.settings.shortcuts)
         self.sidebar = Sidebar(self.actions_)
         self.page = ChatPage(desk, self.answers, self.actions_)
+        self.files = FileWork(desk, self.answers, self)
         self.list = ChatList(desk, self.answers, self.sidebar)
         self.signin = SignInPage()
+        self.stack = QStackedWidget()
+        self.signing = Signing(desk, self.answers, self.page, self.signin, self.stack)
         self.said = SaidLine()
-        self._asking = QTimer(self)
-        self._asking.setSingleShot(True)
-        self._asking.timeout.connect(desk.ask_models)
         self._lay_out()
         self._connect()
         self._connect_actions()
@@ -85,18 +72,7 @@ class ChatWindow(QMainWindow):
     def start(self, link: ChatLink | None = None) -> None:
         """Read the chats and look for the account, or sign in with a link."""
         self.desk.start()
-        if link is None:
-            self.desk.bridge.load_account(self._loaded)
-        else:
-            self.signin.set_busy(True)
-            self.desk.bridge.sign_in(link, self._signed_in, self._not_signed_in)
-
-    def sign_in(self, why: str = "") -> None:
-        """Show the page to sign in on."""
-        self.signin.set_busy(False)
-        self.signin.say(why)
-        self.stack.setCurrentWidget(self.signin)
-        self.signin.link.setFocus()
+        self.signing.start(link)
 
     def bring_up(self) -> None:
         """Show the window in front of the others."""
@@ -108,13 +84,14 @@ class ChatWindow(QMainWindow):
             self.page.composer.field.setFocus()
 
     def say(self, text: str, undo: Callable[[], None] | None = None) -> None:
-        """Show and speak what was done, with a way back if there is one."""
-        self._undo = undo
-        self.actions_["undo"].setEnabled(undo is not None)
+        """Show and speak what was done, with a way back if there is one; else the former way back stays."""
+        if undo is not None:
+            self._undo = undo
+        self.actions_["undo"].setEnabled(self._undo is not None)
         self.said.say(text, undoable=undo is not None)
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 - Qt's name
-        self._asking.stop()
+        self.signing.stop()
         self.answers.stop_all()
         self._settings.setValue(GEOMETRY, self.saveGeometry())
         self._settings.setValue(SPLIT, self.split.saveState())
@@ -136,7 +113,6 @@ class ChatWindow(QMainWindow):
         letter = self.fontMetrics().averageCharWidth()
         self.split.setSizes([letter * 32, letter * 118])
         self.split.setCollapsible(1, False)
-        self.stack = QStackedWidget()
         self.stack.addWidget(self.split)
         self.stack.addWidget(self.signin)
         middle = QWidget()
@@ -161,15 +137,13 @@ class ChatWindow(QMainWindow):
     def _connect(self) -> None:
         desk = self.desk
         desk.said.connect(self.say)
-        desk.trouble.connect(lambda text: self.said.say(text, bad=True))
-        desk.connection_changed.connect(self._connection)
+        for trouble in (desk.trouble, self.files.trouble, self.signing.trouble):
+            trouble.connect(lambda text: self.said.say(text, bad=True))
+        self.files.said.connect(self.say)
+        self.signing.said.connect(self.say)
+        self.page.composer.attaches.connect(self.files.attach)
         self.page.said.connect(self.say)
-        self.page.wants_sign_in.connect(self.sign_in)
         self.said.undo.clicked.connect(self._take_back)
-        self.signin.signs_in.connect(
-            lambda link: desk.bridge.sign_in(link, self._signed_in, self._not_signed_in)
-        )  # fmt: skip
-        self.signin.gives_up.connect(lambda: self.stack.setCurrentWidget(self.split))
 
     def _connect_actions(self) -> None:
         page, desk, thread = self.page, self.desk, self.page.thread_
@@ -185,11 +159,11 @@ class ChatWindow(QMainWindow):
             "sidebar": lambda: self.sidebar.setVisible(not self.sidebar.isVisible()),
             "find": page.find_bar.open_bar,
             "setup": self._open_setup,
-            "copy_all": self._copy_all,
-            "export": self._export,
-            "import": self._import,
+            "copy_all": self.files.copy_all,
+            "export": self.files.ask_export,
+            "import": self.files.ask_import,
             "compose": page.composer.field.setFocus,
-            "attach": self._attach,
+            "attach": self.files.ask_attach,
             "stop": page.stop,
             "latest": thread.to_end,
             "previous_message": lambda: thread.step(-1),
@@ -197,6 +171,7 @@ class ChatWindow(QMainWindow):
             "bigger": lambda: desk.change_settings(font_percent=min(250, desk.settings.font_percent + 10)),
             "smaller": lambda: desk.change_settings(font_percent=max(70, desk.settings.font_percent - 10)),
             "options": self._open_options,
+            "sign_in": self.signing.sign_in,
             "shortcuts": self._open_shortcuts,
             "quit": self.close,
         }
@@ -207,42 +182,6 @@ class ChatWindow(QMainWindow):
                            ("next_branch", "next")):  # fmt: skip
             self.actions_[name].triggered.connect(lambda _=False, wish=wish: page.wish(wish, page.current()))
         self.actions_["undo"].setEnabled(False)
-
-    # Signing in
-
-    def _loaded(self, access: Access | None, problem: ChatError | None) -> None:
-        if access is None:
-            self.sign_in(str(problem) if problem is not None else "")
-        else:
-            self.desk.ask_models()
-
-    def _signed_in(self, access: Access, models: list[Model], kept: bool) -> None:
-        self.signin.set_busy(False)
-        self.signin.clear()
-        self.stack.setCurrentWidget(self.split)
-        self.desk.take_models(models)
-        self.page.composer.field.setFocus()
-        self.say(
-            f"You are signed in at {access.url}."
-            if kept
-            else "You are signed in until this program ends: this PC has no keyring that could keep the key."
-        )
-
-    def _not_signed_in(self, error: ChatError) -> None:
-        self.signin.set_busy(False)
-        self.signin.say(str(error))
-
-    def _signs_out(self) -> None:
-        self.answers.stop_all()
-        self._asking.stop()
-        self.desk.bridge.sign_out(lambda: self.sign_in("You are signed out. Your chats are still on this PC."))
-
-    def _connection(self) -> None:
-        problem = self.desk.problem
-        if problem is not None and problem.kind == "key":
-            self.sign_in(str(problem))
-            return
-        self._asking.start(MODELS_MS if problem is None else AWAY_MS)
 
     # What the actions do
 
@@ -261,57 +200,6 @@ class ChatWindow(QMainWindow):
             undo()
             self.say("It is back.")
 
-    def _copy_all(self) -> None:
-        if self.desk.chat is not None:
-            QGuiApplication.clipboard().setText(as_markdown(self.desk.chat, self.answers.so_far(self.desk.branch)))
-            self.say("The chat was copied as Markdown.")
-
-    def _export(self) -> None:
-        chat = self.desk.chat
-        if chat is None:
-            return
-        path, chosen = QFileDialog.getSaveFileName(self, "Export chat", file_name(chat, "md"), ";;".join(FORMATS))
-        if path:
-            self.export_to(Path(path), FORMATS.get(chosen, "md"))
-
-    def export_to(self, path: Path, format_: Format) -> None:
-        """Write the open chat into a file; what a name ends with wins over what was chosen beside it."""
-        chat = self.desk.chat
-        branch, whole = self.answers.so_far(self.desk.branch), self.answers.so_far(self.desk.tree().all())
-        by_name: dict[str, Format] = {".md": "md", ".json": "json", ".html": "html"}
-        format_ = by_name.get(path.suffix.lower(), format_)
-        if not path.suffix:
-            path = path.with_suffix(f".{format_}")
-        if chat is None:
-            return
-        try:
-            path.write_text(exported(chat, branch, whole, format_), "utf-8")
-        except OSError as error:
-            self.said.say(f"{path.name} cannot be written: {error.strerror}.", bad=True)
-        else:
-            self.say(f"The chat is in {path.name}.")
-
-    def _import(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self, "Import chat", "", "Exported chat (*.json)")
-        if path:
-            self.import_from(Path(path))
-
-    def import_from(self, path: Path) -> None:
-        """Read a chat that was exported as JSON, and open it."""
-        try:
-            if path.stat().st_size > MOST_IMPORTED_BYTES:
-                self.said.say(f"{path.name} is too large for a chat.", bad=True)
-                return
-            self.desk.take_in(*read_json(path.read_bytes()))
-        except OSError as error:
-            self.said.say(f"{path.name} cannot be read: {error.strerror}.", bad=True)
-        except ImportRefused as error:
-            self.said.say(str(error), bad=True)
-
-    def _attach(self) -> None:
-        paths, _ = QFileDialog.getOpenFileNames(self, "Attach text files")
-        self.page.composer.attach([Path(path) for path in paths])
-
     def _open_setup(self) -> None:
         dialog = SetupDialog(self.desk.setup, self.desk.presets, self)
         dialog.saved_preset.connect(self.desk.save_preset)
@@ -327,7 +215,7 @@ class ChatWindow(QMainWindow):
         dialog.changed.connect(self._change)
         dialog.erases.connect(lambda: self._ask_erase(dialog))
         dialog.signs_out.connect(dialog.accept)
-        dialog.signs_out.connect(self._signs_out)
+        dialog.signs_out.connect(self.signing.sign_out)
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()
 
@@ -349,6 +237,7 @@ class ChatWindow(QMainWindow):
     def erase(self) -> None:
         """Remove every chat for good."""
         self.answers.stop_all()
+        self._undo = None
         self.desk.erase()
         self.say("All chats were deleted.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
@@ -172,8 +173,9 @@ async def test_nobody_there_is_said_with_the_address() -> None:
     await client.close()
 
 
-async def test_a_stream_that_ends_without_its_mark_is_incomplete() -> None:
-    body = b'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: {"choices":[]}\n\n'
+@contextlib.asynccontextmanager
+async def client_of(body: bytes) -> AsyncIterator[ChatClient]:
+    """A client of what answers every request with these bytes."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -183,10 +185,41 @@ async def test_a_stream_that_ends_without_its_mark_is_incomplete() -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         client = ChatClient(Access(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", CHAT_KEY))
+        yield client
+        await client.close()
+
+
+async def test_a_stream_that_ends_without_its_mark_is_incomplete() -> None:
+    body = b'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: {"choices":[]}\n\n'
+    async with client_of(body) as client:
         with pytest.raises(AnswerFailed, match="broke off") as failed:
             await all_of(client.ask(SETUP, HELLO, AnswerReader("small")))
         assert failed.value.kind == "incomplete"
-        await client.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnone",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 7000\r\n\r\n" + b"[" * 7000,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xff",
+        b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+async def test_what_answers_and_is_no_console_is_said_so(body: bytes) -> None:
+    async with client_of(body) as client:
+        with pytest.raises(AnswerFailed, match="no Fallow console") as failed:
+            await client.models()
+        assert failed.value.kind == "broken"
+
+
+@pytest.mark.parametrize(
+    ("url", "key"), [("https://console.example", "sch\u00f6n"), ("https://\x7f", "k"), ("https://x:99999", "k")]
+)
+def test_a_key_or_an_address_that_nothing_can_be_sent_with_is_said(url: str, key: str) -> None:
+    with pytest.raises(AnswerFailed) as failed:
+        ChatClient(Access(url, key))
+    assert "sch" not in str(failed.value)
 
 
 async def test_an_unexpected_error_in_the_stream_is_an_error_here(expected_logs: ExpectLogs) -> None:
