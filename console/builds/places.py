@@ -35,8 +35,13 @@ class Places:
         return found
 
     def look(self, text: str) -> Folder:
-        """List a folder (empty: the root). Raises BuildRefused."""
+        """List a folder (empty: the root); a GGUF file is one without anything in it. Raises BuildRefused."""
         path = self.place(text) if text else self.root
+        itself = _entry(path)
+        kind: EntryKind = "folder" if itself is None else itself.kind
+        parent = "" if path == self.root else str(path.parent)
+        if kind == "gguf":
+            return Folder(str(self.root), str(path), parent, [], kind)
         try:
             # One more than is shown says that there is more.
             found = list(itertools.islice((one for one in path.iterdir() if self._is_shown(one)), MAX_ENTRIES + 1))
@@ -44,8 +49,7 @@ class Places:
         except OSError as error:
             raise BuildRefused(f"{path} cannot be listed ({error.strerror}); choose another folder.") from None
         entries.sort(key=lambda entry: (entry.kind == "file", entry.name.lower()))
-        parent = "" if path == self.root else str(path.parent)
-        return Folder(str(self.root), str(path), parent, entries, len(found) > MAX_ENTRIES)
+        return Folder(str(self.root), str(path), parent, entries, kind, len(found) > MAX_ENTRIES)
 
     def _is_shown(self, path: Path) -> bool:
         if path.name.startswith("."):

@@ -170,11 +170,15 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """What is in a folder of the console's PC; `parent` is empty at the `root`, above which nothing is shown."""
+    """What is in a folder of the console's PC; `parent` is empty at the `root`, above which nothing is shown.
+
+    `kind` is what the path itself is; nothing is in a file.
+    """
 
     root: str
     path: str
     parent: str
     entries: list[Entry]
+    kind: EntryKind = "folder"
     more: bool = False
     """Whether there is more than fits into an answer."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QLineEdit, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
 
 from agent.look.loop import Job
@@ -24,22 +25,33 @@ KINDS: dict[EntryKind, str] = {
 _ENTRY = Qt.ItemDataRole.UserRole
 
 
+class PathField(QLineEdit):
+    """A path to type. Enter is meant for it alone, not for the button that a dialog presses at Enter."""
+
+    entered = Signal()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
+        """Keep Enter."""
+        if event.key() in {Qt.Key.Key_Return.value, Qt.Key.Key_Enter.value}:
+            self.entered.emit()
+        else:
+            super().keyPressEvent(event)
+
+
 class FolderView(QWidget):
     """One folder at a time. `wanted` are the kinds that can be chosen; the others are there to be opened or seen."""
 
     chosen = Signal(str)
-    """A path of a wanted kind was chosen; empty: none is."""
-    opened = Signal(str)
-    """Another folder is shown."""
+    """A path of a wanted kind was chosen: a selected entry, else what is opened itself. Empty: none is."""
 
     def __init__(self, bridge: Bridge, wanted: frozenset[EntryKind]) -> None:
         super().__init__()
         self._bridge, self._wanted = bridge, wanted
         self._asking: Job | None = None
         self.folder: Folder | None = None
-        self.path = QLineEdit()
+        self.path = PathField()
         self.path.setAccessibleName("Path on the console's PC")
-        self.path.returnPressed.connect(lambda: self.open(self.path.text().strip()))
+        self.path.entered.connect(lambda: self.open(self.path.text().strip()))
         self.up = button("&Up", self._go_up)
         self.list = QListWidget()
         self.list.setAccessibleName("What is in the folder")
@@ -59,6 +71,10 @@ class FolderView(QWidget):
         if self._asking is not None:
             self._asking.cancel()
         say(self.said, "Asking the service…")
+        # Until it answers nothing is chosen: a button must not take what was selected before.
+        with QSignalBlocker(self.list):
+            self.list.clearSelection()
+        self.chosen.emit("")
         self._asking = self._bridge.ask(calls.folder(path), alive(self, self._show), alive(self, self._fail))
 
     def _show(self, folder: Folder) -> None:
@@ -74,17 +90,20 @@ class FolderView(QWidget):
             if entry.kind == "file" and "file" not in self._wanted:
                 item.setFlags(item.flags() & ~Qt.ItemFlag.ItemIsEnabled)
             self.list.addItem(item)
-        more = " There is more than is shown; type the path." if folder.more else ""
-        if not folder.entries:
-            say(self.said, "This folder is empty.")
-        else:
-            say(self.said, f"Double-click a folder to open it.{more}")
-        self.opened.emit(folder.path)
+        say(self.said, self._about(folder))
         self._choose()
+
+    def _about(self, folder: Folder) -> str:
+        """Say what is opened, and what can be done with it."""
+        if folder.kind in self._wanted:
+            return f"This is a {KINDS[folder.kind]}, and it is chosen."
+        if folder.kind == "gguf":
+            return f"This is a {KINDS[folder.kind]}, and none that can be chosen here."
+        more = " There is more than is shown; type the path and press Enter." if folder.more else ""
+        return f"Double-click a folder to open it.{more}" if folder.entries else "This folder is empty."
 
     def _fail(self, error: ClientError) -> None:
         say(self.said, str(error), bad=True)
-        self.chosen.emit("")
 
     def _go_up(self) -> None:
         if self.folder is not None and self.folder.parent:
@@ -97,8 +116,14 @@ class FolderView(QWidget):
 
     def _choose(self) -> None:
         chosen = self.list.selectedItems()
-        entry: Entry | None = chosen[0].data(_ENTRY) if chosen else None
-        self.chosen.emit(self._path_of(entry) if entry is not None and entry.kind in self._wanted else "")
+        if chosen:
+            entry: Entry = chosen[0].data(_ENTRY)
+            kind, path = entry.kind, self._path_of(entry)
+        elif self.folder is not None:
+            kind, path = self.folder.kind, self.folder.path
+        else:
+            return
+        self.chosen.emit(path if kind in self._wanted else "")
 
     def _path_of(self, entry: Entry) -> str:
         base = self.folder.path if self.folder is not None else ""

@@ -153,7 +153,7 @@ class BuildWizard(Dialog):
     def __init__(self, desk: Desk, parent: QWidget, build_id: str = "") -> None:
         super().__init__(parent, "Build a layer library", columns=110, lines=38)
         self._desk = desk
-        self._source = ""
+        self._source = self._suggested = ""
         self._asking: Job | None = None
         self.step = heading("")
         self.pick = FolderView(desk.bridge, frozenset({"checkpoint", "gguf"}))
@@ -185,10 +185,14 @@ class BuildWizard(Dialog):
         self._go(RUN)
 
     def _go(self, place: int) -> None:
+        if self._asking is not None:  # what it was asked for may be changed now
+            self._asking.cancel()
+            self._asking = None
         self.stack.setCurrentIndex(place)
         self.step.setText(f"Step {place + 1} of {len(STEPS)}: {STEPS[place]}")
         self.step.setVisible(place != RUN)
         self.back.setVisible(OPTIONS <= place <= ESTIMATE)
+        self.back.setEnabled(True)
         self.next.setVisible(place != RUN)
         self.next.setText("&Start the build" if place == ESTIMATE else "&Next")
         self.next.setEnabled(place == OPTIONS or (place == PICK and bool(self._source)))
@@ -208,6 +212,7 @@ class BuildWizard(Dialog):
             self._ask_estimate()
         else:
             self.next.setEnabled(False)
+            self.back.setEnabled(False)
             begin = calls.begin_build(self._request())
             self._desk.bridge.ask(begin, alive(self, self._take_build), alive(self, self._refuse))
 
@@ -215,24 +220,27 @@ class BuildWizard(Dialog):
         return self.options.request(self._source)
 
     def _suggest_folder(self) -> None:
+        """Suggest where the library could be, once for each source: it may have been changed since."""
+        if self._suggested == self._source:
+            return
+        self._suggested = self._source
         root = self.pick.folder.root if self.pick.folder is not None else ""
         separator = "\\" if "\\" in root and "/" not in root else "/"
         name = self._source.rsplit(separator, maxsplit=1)[-1].removesuffix(".gguf")
         self.options.out.setText(separator.join((root.rstrip(separator), LIBRARIES, name)))
 
     def _ask_estimate(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
         self.estimate.wait()
         take, refuse = alive(self, self._take_estimate), alive(self, self._refuse)
         self._asking = self._desk.bridge.ask(calls.estimate_build(self._request()), take, refuse)
 
     def _take_estimate(self, found: BuildEstimate) -> None:
         self.estimate.show_estimate(found)
-        self.next.setEnabled(self.stack.currentIndex() == ESTIMATE and not found.problems)
+        self.next.setEnabled(not found.problems)
 
     def _refuse(self, error: ClientError) -> None:
         self.estimate.show_refusal(str(error))
+        self.back.setEnabled(True)
 
     def _take_build(self, build: Build) -> None:
         self.begun.emit()

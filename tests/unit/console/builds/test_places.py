@@ -40,6 +40,14 @@ def test_a_folder_shows_names_kinds_and_sizes(root: Path) -> None:
     assert Places(root).look(str(root / "empty")).parent == str(root)
 
 
+def test_what_is_opened_says_what_it_is_itself(root: Path) -> None:
+    places = Places(root)
+    kinds = [places.look(str(root / name)).kind for name in ("", "empty", "toy", "library")]
+    assert kinds == ["folder", "folder", "checkpoint", "library"]
+    file = places.look(str(root / "a.gguf"))
+    assert (file.kind, file.path, file.parent, file.entries) == ("gguf", str(root / "a.gguf"), str(root), [])
+
+
 def test_nothing_above_or_beside_the_root_is_shown(root: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").mkdir()
     (root / "way out").symlink_to(tmp_path / "secret")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QCheckBox
 from pytestqt.qtbot import QtBot
 
@@ -138,6 +140,50 @@ def test_what_is_against_a_build_is_said_before_it_starts(page: ModelsPage, buil
     wizard.options.out.setText("/")
     wizard.next.click()
     qtbot.waitUntil(lambda: "is not below" in wizard.estimate.problems.text())
+    wizard.close()
+
+
+def test_a_model_whose_path_is_typed_is_chosen_and_enter_presses_no_button(
+    page: ModelsPage, built: Console, qtbot: QtBot
+) -> None:
+    (built.root / "small.gguf").write_bytes(b"GGUF")
+    wizard = page.open_wizard()
+    qtbot.waitUntil(lambda: wizard.pick.list.count() == 2)
+    wizard.pick.list.setCurrentRow(1)
+    assert wizard.next.isEnabled()
+    assert wizard.next.isDefault()
+    for name, said in (("toy", "This is a model"), ("small.gguf", "This is a GGUF model")):
+        wizard.pick.path.setText(str(built.root / name))
+        QTest.keyClick(wizard.pick.path, Qt.Key.Key_Return)
+        assert wizard.stack.currentIndex() == PICK, "Enter opens what was typed"
+        assert not wizard.next.isEnabled(), "what was selected before is not taken for it"
+        qtbot.waitUntil(wizard.next.isEnabled)
+        assert wizard.pick.said.text() == f"{said}, and it is chosen."
+    wizard.next.click()
+    assert wizard.options.out.text() == str(built.root / "fallow-libraries" / "small")
+    wizard.close()
+
+
+def test_going_back_leaves_the_estimate_and_a_folder_that_was_typed(
+    page: ModelsPage, built: Console, qtbot: QtBot
+) -> None:
+    wizard = page.open_wizard()
+    pick(wizard, qtbot)
+    wizard.options.out.setText(str(built.root / "mine"))
+    wizard.next.click()
+    asked = wizard._asking
+    assert asked is not None
+    wizard.back.click()
+    wizard.next.click()
+    assert wizard._asking is not asked
+    wizard.back.click()
+    assert wizard._asking is None, "no answer comes to a step that asked nothing"
+    assert wizard.next.isEnabled()
+    wizard.back.click()
+    wizard.next.click()
+    assert wizard.options.out.text() == str(built.root / "mine"), "the source is the same"
+    wizard.next.click()
+    qtbot.waitUntil(wizard.next.isEnabled)
     wizard.close()
 
 
