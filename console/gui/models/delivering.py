@@ -45,10 +45,10 @@ class DeliverDialog(Dialog):
         """Follow a delivery that is under way, wherever it was begun."""
         known = self._deliveries.find(self._model)
         if known is None or not known.goes_on:
-            self._start()
+            self._deliveries.watch(self._model)
 
     def _start(self) -> None:
-        self._deliveries.follow(wire.DeliveryRequest(self._model))
+        self._deliveries.begin(wire.DeliveryRequest(self._model))
 
     def _stop(self) -> None:
         self._desk.bridge.ask(

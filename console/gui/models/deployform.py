@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+import msgspec
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QFormLayout, QSpinBox, QWidget
 
@@ -12,16 +13,19 @@ from console.api.admin import types as wire
 from console.gui.models.parts import field
 
 ENGINES: dict[str, str] = {"auto": "Chosen by each PC (recommended)"}
+NO_MODEL = "No model is chosen"
 
 
 class DeployForm(QWidget):
-    """What is asked for. `changed` comes with every change."""
+    """What is asked for. `changed` comes with every change; what is not shown stays as it was asked for before."""
 
     changed = Signal()
 
     def __init__(self, libraries: list[wire.Library]) -> None:
         super().__init__()
+        self._former: wire.DeployRequest | None = None
         self.model = QComboBox()
+        self.model.setPlaceholderText(NO_MODEL)  # without one the first that is offered would be chosen
         self.context = _number(16, 1 << 20, 2048, " tokens")
         self.context.setSingleStep(512)
         self.streams = _number(1, 256, 8)
@@ -57,17 +61,24 @@ class DeployForm(QWidget):
     def offer(self, libraries: list[wire.Library]) -> None:
         """Offer the usable ones that are not offered yet; what is chosen stays."""
         for library in libraries:
-            box, text = self.model, library.model_id
+            if library.problem:
+                continue
             if library.role == "draft":
-                box, text = self.draft, f"By the draft model {library.model_id}"
-            if not library.problem and box.findData(library.model_id) < 0:
-                box.addItem(text, library.model_id)
+                self._offer_draft(library.model_id)
+            elif self.model.findData(library.model_id) < 0:
+                self.model.addItem(library.model_id, library.model_id)
 
-    def choose(self, model: str, request: wire.DeployRequest | None) -> None:
-        """Begin with a model, and with what was asked for it before."""
-        self.model.setCurrentIndex(max(0, self.model.findData(model)))
-        if request is None:
-            return
+    def choose(self, model: str) -> bool:
+        """Choose a model, or none if it is not offered. Returns whether it is."""
+        place = self.model.findData(model)
+        self.model.setCurrentIndex(place)
+        return place >= 0
+
+    def begin_with(self, request: wire.DeployRequest) -> None:
+        """Begin with what was asked for a model before."""
+        self._former = request
+        if request.draft not in {"lookup", "none"}:
+            self._offer_draft(request.draft)
         for number, value in (
             (self.context, request.context),
             (self.streams, request.streams),
@@ -84,10 +95,16 @@ class DeployForm(QWidget):
         ):
             box.setCurrentIndex(max(0, box.findData(chosen)))
 
+    @property
+    def former(self) -> wire.DeployRequest | None:
+        """What was asked for the chosen model before."""
+        former = self._former
+        return former if former is not None and former.model == self.model.currentData() else None
+
     def request(self) -> wire.DeployRequest:
-        """Return what is asked for."""
-        return wire.DeployRequest(
-            model=self.model.currentData(),
+        """Return what is asked for, while a model is chosen. A plan made by hand is not asked for again."""
+        return msgspec.structs.replace(
+            self.former or wire.DeployRequest(self.model.currentData()),
             stages=self.stages.value() or None,
             numerics=self.numerics.currentData(),
             engine=self.engine.currentData(),
@@ -97,7 +114,12 @@ class DeployForm(QWidget):
             standbys=self.standbys.value(),
             standby=self.standby.currentData(),
             replicas=self.replicas.value(),
+            plan=[],
         )
+
+    def _offer_draft(self, model: str) -> None:
+        if self.draft.findData(model) < 0:
+            self.draft.addItem(f"By the draft model {model}", model)
 
 
 def _number(least: int, most: int, value: int, suffix: str = "") -> QSpinBox:

@@ -23,7 +23,7 @@ from console.gui.models.deployform import DeployForm
 from console.gui.models.follow import Rollouts
 from console.gui.models.parts import Bars, Dialog, across, alive, button, say
 from console.gui.models.rollout import Rollout, headline
-from console.gui.models.texts import size_text
+from console.gui.models.texts import former_text, size_text
 from console.gui.page import Desk
 
 SETTLE_MS = 400
@@ -75,10 +75,10 @@ class PlanPreview(QWidget):
         reasons = [reason for pipeline in found.pipelines for reason in pipeline.plan.reasons]
         say(self.reasons, "\n".join(dict.fromkeys([*found.reasons, *reasons, *standbys])))
 
-    def show_refusal(self, error: ClientError) -> None:
+    def show_nothing(self, why: str) -> None:
         """Say why there is no plan."""
         self.table.show_rows([])
-        say(self.said, str(error), bad=True)
+        say(self.said, why, bad=True)
         say(self.reasons, "")
 
 
@@ -133,19 +133,22 @@ class DeployDialog(Dialog):
         self.stack = QStackedWidget()
         self.stack.addWidget(split)
         self.stack.addWidget(self.view)
+        self.kept = label()
+        self.kept.setObjectName("kept")
         self.hint = label(quiet=True)
         self.again = button("Change and try &again", lambda: self._turn(0))
         self.go = button("&Deploy", self._deploy)
         self.go.setDefault(True)
         self.close_button = button("Close", self.close)
         self.rows.addWidget(self.stack, 1)
+        self.rows.addWidget(self.kept)
         self.rows.addWidget(self.hint)
         self.rows.addLayout(across(self.go, self.again, self.close_button, ends=True))
         self._settling = QTimer(self)
         self._settling.setSingleShot(True)
         self._settling.setInterval(SETTLE_MS)
         self._settling.timeout.connect(self._ask_plan)
-        self.form.changed.connect(self._settling.start)
+        self.form.changed.connect(self._change)
         self._ticking = QTimer(self)
         self._ticking.setInterval(TICK_MS)
         self._ticking.timeout.connect(self._follow)
@@ -155,11 +158,11 @@ class DeployDialog(Dialog):
 
     def begin_with(self, model: str, request: wire.DeployRequest | None = None) -> None:
         """Ask about a model; if its deployment is under way here, follow that."""
-        self._missing = ""
-        if self.form.model.findData(model) < 0:
-            self._missing = model  # it was built a moment ago, and the service is asked again
-            self._desk.libraries.now()
-        self.form.choose(model, request)
+        if request is not None:
+            self.form.begin_with(request)
+        self._missing = "" if self.form.choose(model) else model
+        if self._missing:
+            self._desk.libraries.now()  # it was built a moment ago
         running = self._rollouts.find(model)
         if running is not None and running.goes_on:
             self._turn(1)
@@ -169,15 +172,15 @@ class DeployDialog(Dialog):
 
     def _offer(self, libraries: list[wire.Library]) -> None:
         self.form.offer(libraries)
-        if self._missing and self.form.model.findData(self._missing) >= 0:
-            self.form.choose(self._missing, None)
+        # Nobody chose another one meanwhile.
+        if self._missing and self.form.model.currentIndex() < 0 and self.form.choose(self._missing):
             self._missing = ""
-            self._settling.start()
 
     def _turn(self, place: int) -> None:
         self.stack.setCurrentIndex(place)
         self.go.setVisible(place == 0)
         self.again.setVisible(False)
+        self.kept.setVisible(place == 0 and bool(self.kept.text()))
         self.hint.setText("Closing this window does not stop the deployment." if place else "")
         self.hint.setVisible(bool(place))
         if place:
@@ -185,13 +188,19 @@ class DeployDialog(Dialog):
         else:
             self._ticking.stop()
 
+    def _change(self) -> None:
+        self._settling.start()
+        if self.form.model.currentIndex() < 0:
+            self.go.setEnabled(False)
+
     def _ask_plan(self) -> None:
         self._settling.stop()
         if self._asking is not None:
             self._asking.cancel()
-        if not self.form.model.count():
+        say(self.kept, former_text(self.form.former))
+        if self.form.model.currentIndex() < 0:
             self.go.setEnabled(False)
-            say(self.preview.said, "There is no library to deploy; build or add one first.", bad=True)
+            self.preview.show_nothing(self._why_none())
             return
         say(self.preview.said, "Asking the planner…")
         request = self.form.request()
@@ -199,12 +208,20 @@ class DeployDialog(Dialog):
         take, refuse = alive(self, self._take_plan), alive(self, self._refuse_plan)
         self._asking = self._desk.bridge.ask(calls.plan(asked), take, refuse)
 
+    def _why_none(self) -> str:
+        """Say why no model is chosen."""
+        if self._missing:
+            return f"{self._missing} is not among the models yet; the service is asked again."
+        if self.form.model.count():
+            return "Choose a model."
+        return "There is no library to deploy; build or add one first."
+
     def _take_plan(self, found: Plans) -> None:
         self.preview.show_plans(found)
         self.go.setEnabled(bool(found.pipelines))
 
     def _refuse_plan(self, error: ClientError) -> None:
-        self.preview.show_refusal(error)
+        self.preview.show_nothing(str(error))
         self.go.setEnabled(False)
 
     def _deploy(self) -> None:
@@ -216,5 +233,5 @@ class DeployDialog(Dialog):
         rollout = self._rollouts.find(self.form.model.currentData() or "")
         if rollout is not None and self.stack.currentIndex() == 1:
             self.view.show_rollout(rollout)
-            self.again.setVisible(isinstance(rollout.end, wire.Broken))
+            self.again.setVisible(not rollout.goes_on and not isinstance(rollout.end, wire.Ready))
             self.hint.setVisible(rollout.goes_on)

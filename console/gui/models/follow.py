@@ -9,8 +9,9 @@ from PySide6.QtCore import QObject, Signal
 
 from console import calls
 from console.api.admin import types as wire
-from console.errors import ClientError
-from console.fleet.delivery import DeliveryEvent
+from console.call import LineCall
+from console.errors import ClientError, ServiceRefused
+from console.fleet.delivery import DeliveryEnded, DeliveryEvent
 from console.gui.bridge import Bridge
 from console.gui.models import rings, rollout
 from console.gui.models.parts import alive
@@ -49,8 +50,12 @@ class Rollouts(QObject):
         self.changed.emit(model)
 
     def _end(self, model: str, error: ClientError | None) -> None:
-        if error is not None and self._known[model].end is None:
-            self._known[model] = replace(self._known[model], lost=str(error))
+        known = self._known[model]
+        if error is not None and known.end is None:
+            if isinstance(error, ServiceRefused):
+                self._known[model] = replace(known, end=wire.Broken(error.code or "refused", str(error)))
+            else:  # what the service began goes on, whether it is heard of or not
+                self._known[model] = replace(known, lost=str(error))
         text, failed = rollout.headline(self._known[model], time.monotonic())
         self.changed.emit(model)
         self.ended.emit(f"{model}: {text}", failed)
@@ -70,12 +75,18 @@ class Deliveries(QObject):
         """Return the last delivery of a model that was followed here."""
         return self._known.get(model)
 
-    def follow(self, request: wire.DeliveryRequest) -> None:
-        """Begin a delivery, or follow the one that is under way."""
-        model = request.model
+    def begin(self, request: wire.DeliveryRequest) -> None:
+        """Begin a delivery, or follow the same one that is under way."""
+        self._follow(request.model, calls.deliver(request))
+
+    def watch(self, model: str) -> None:
+        """Follow the delivery that is under way; nothing is begun."""
+        self._follow(model, calls.follow_delivery(model))
+
+    def _follow(self, model: str, call: LineCall[DeliveryEvent]) -> None:
         self._known[model] = rings.Delivery(model)
         self._bridge.follow(
-            calls.deliver(request),
+            call,
             alive(self, lambda event: self._take(model, event)),
             alive(self, lambda error: self._end(model, error)),
         )
@@ -86,6 +97,11 @@ class Deliveries(QObject):
         self.changed.emit(model)
 
     def _end(self, model: str, error: ClientError | None) -> None:
-        if error is not None and self._known[model].end is None:
-            self._known[model] = replace(self._known[model], lost=str(error))
+        known = self._known[model]
+        if error is not None and known.end is None:
+            if isinstance(error, ServiceRefused):
+                end = DeliveryEnded(len(known.has), len(known.problems), str(error))
+                self._known[model] = replace(known, end=end)
+            else:
+                self._known[model] = replace(known, lost=str(error))
         self.changed.emit(model)

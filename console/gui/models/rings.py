@@ -44,10 +44,14 @@ def headline(delivery: Delivery) -> tuple[str, bool]:
     done = f"{len(delivery.has)} of {delivery.total} PCs have it"
     failed = f", {len(delivery.problems)} could not be brought it" if delivery.problems else ""
     if delivery.lost:
+        if not delivery.total:
+            return f"{delivery.lost} Whether it was begun, the list of deliveries shows.", True
         return f"{delivery.lost} The delivery itself goes on.", True
     if delivery.end is None:
         ring = f" Ring {delivery.ring} goes up to {delivery.ring_devices} of them." if delivery.total else ""
         return f"{done}{failed}.{ring}", bool(delivery.problems)
+    if delivery.end.stopped and not delivery.total:
+        return delivery.end.stopped, True
     if delivery.end.stopped:
         return f"{delivery.end.stopped} {done}{failed}; what they have they keep. Deliver again to go on.", True
     if delivery.end.failed:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from console.api.admin import types as wire
 from console.gui.models.texts import size_text
 
+FETCHED = 0.8
+"""How much of what a stage has to do is done when its layers are there; all of it when it is up."""
 QUIET_S = 60.0
 """A PC that fetches or loads says so several times a minute; a longer silence is worth a word."""
 FETCH, LOAD = "fetch", "load"
+WAITS = "waits"
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """A stage on its way: `share` 0 to 1 of what it does now, None for nobody knows."""
+    """A stage on its way: `share` 0 to 1 of what it does now, None for nobody knows; `done` of all, never less."""
 
     number: int
     device_id: str
     device_name: str
     first: int
     last: int
-    said: str = "waits"
+    said: str = WAITS
     share: float | None = 0.0
+    done: float = 0.0
     is_up: bool = False
 
 
@@ -43,6 +48,21 @@ class Rollout:
         """Whether more will be heard."""
         return self.end is None and not self.lost
 
+    @property
+    def pipelines(self) -> list[tuple[StageProgress, ...]]:
+        """The stages of each pipeline that is on its way or up."""
+        begins = [place for place, stage in enumerate(self.stages) if stage.number == 0]
+        return [self.stages[first:last] for first, last in pairwise([*begins, len(self.stages)])]
+
+    @property
+    def share(self) -> float:
+        """How much of all pipelines that were asked for is done, 0 to 1."""
+        if isinstance(self.end, wire.Ready):
+            return 1.0
+        pipelines = self.pipelines
+        done = sum(sum(stage.done for stage in stages) / len(stages) for stages in pipelines)
+        return done / max(len(pipelines), self.request.replicas)
+
 
 def after(rollout: Rollout, event: wire.DeployEvent, now_s: float) -> Rollout:
     """Return how far it is after an event."""
@@ -54,8 +74,8 @@ def after(rollout: Rollout, event: wire.DeployEvent, now_s: float) -> Rollout:
                 for stage in event.stages
             )
             # Pipelines come up one after the other; a plan that is not up yet was made anew.
-            before = rollout.stages if all(stage.is_up for stage in rollout.stages) else ()
-            return replace(rollout, stages=before + stages, reasons=tuple(event.reasons))
+            up = [one for one in rollout.pipelines if all(stage.is_up for stage in one)]
+            return replace(rollout, stages=sum([*up, stages], ()), reasons=tuple(event.reasons))
         case wire.Loading():
             return _with_stage(rollout, event, *_loading(event), is_up=False)
         case wire.StageUp():
@@ -76,13 +96,24 @@ def _loading(event: wire.Loading) -> tuple[str, float | None]:
 def _with_stage(
     rollout: Rollout, event: wire.Loading | wire.StageUp, said: str, share: float | None, *, is_up: bool
 ) -> Rollout:
+    done = 1.0 if is_up else FETCHED * (1.0 if share is None else min(1.0, share))
     stages = tuple(
-        replace(stage, said=said, share=share, is_up=is_up)
+        replace(stage, said=said, share=share, done=max(stage.done, done), is_up=is_up)
         if (stage.number, stage.device_name) == (event.stage, event.device_name)
         else stage
         for stage in rollout.stages
     )
     return replace(rollout, stages=stages)
+
+
+def at_work(rollout: Rollout) -> str:
+    """Say what a PC does now, and how many others are at it; empty where none does anything."""
+    working = [stage for stage in rollout.stages if stage.said != WAITS and not stage.is_up]
+    if not working or not rollout.goes_on:
+        return ""
+    more = len(working) - 1
+    others = f"; {more} more {'is' if more == 1 else 'are'} at it" if more else ""
+    return f"{working[0].device_name} {working[0].said}{others}."
 
 
 def headline(rollout: Rollout, now_s: float) -> tuple[str, bool]:
@@ -91,7 +122,9 @@ def headline(rollout: Rollout, now_s: float) -> tuple[str, bool]:
         case wire.Ready(probe_ms=probe_ms):
             return f"Ready: a token came through all stages in {probe_ms:.0f} ms.", False
         case wire.Broken(message=message):
-            return f"It failed: {message} What was served before is served on.", True
+            return f"It failed: {message} What was served before stays.", True
+    if rollout.lost and not (rollout.stages or rollout.notes):
+        return f"{rollout.lost} Whether it was begun, the list of models shows.", True
     if rollout.lost:
         return f"{rollout.lost} The deployment itself goes on; the list of models shows how it is.", True
     quiet_s = now_s - rollout.heard_s

@@ -12,7 +12,7 @@ from agent.look.widgets import announce, heading, label
 from console import calls
 from console.api.admin.build_types import Build, BuildDetail
 from console.call import Call
-from console.errors import ClientError
+from console.errors import ClientError, ServiceRefused
 from console.gui.asking import Question, many
 from console.gui.feed import Feed
 from console.gui.models import texts
@@ -111,7 +111,8 @@ class BuildView(QWidget):
             bar.setValue(place)
 
     def _fail(self, error: ClientError) -> None:
-        say(self.message, f"{error} The build itself goes on.", bad=True)
+        goes_on = self.build is not None and self.build.goes_on and not isinstance(error, ServiceRefused)
+        say(self.message, f"{error} The build itself goes on." if goes_on else str(error), bad=True)
 
     def _follow_buttons(self) -> None:
         build, may = self.build, self._desk.may("operate")

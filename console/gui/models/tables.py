@@ -40,9 +40,9 @@ class LibraryModel(KeyedModel[wire.Library]):
 
     def take_pipelines(self, pipelines: Sequence[wire.PipelineView]) -> None:
         """Show where they are deployed now."""
-        before = [self.text(item, self._DEPLOYED) for item in self.items]
+        before = [self.text(item, self._DEPLOYED) for item in self.shown]
         self.pipelines = pipelines
-        self.tell([row for row, item in enumerate(self.items) if self.text(item, self._DEPLOYED) != before[row]])
+        self.tell([row for row, item in enumerate(self.shown) if self.text(item, self._DEPLOYED) != before[row]])
 
 
 class BuildModel(KeyedModel[Build]):

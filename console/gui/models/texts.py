@@ -170,6 +170,21 @@ def kept_text(build: Build) -> str:
     )
 
 
+def former_text(request: wire.DeployRequest | None) -> str:
+    """Say what becomes of what was asked for a model before, where a form does not show it."""
+    if request is None:
+        return ""
+    lines = []
+    if request.plan:
+        lines.append(
+            "It runs by a plan made by hand. That is given up: the planner chooses the PCs anew. To change the plan "
+            "itself, go to the page of plans."
+        )
+    if request.devices or request.rules != wire.PlanRules():
+        lines.append("What was asked of its PCs before stays: which may take part, which have to, and their limits.")
+    return " ".join(lines)
+
+
 def pipeline_text(pipeline: wire.PipelineView, number_of: int) -> str:
     """Say how a pipeline is, and how old the proof of it is."""
     which = f"Pipeline {pipeline.number + 1}: " if number_of > 1 else ""

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QAbstractButton, QComboBox, QLineEdit, QSpinBox
 from pytestqt.qtbot import QtBot
 
 from console.api.admin import types as wire
-from console.api.admin.build_types import Builds
+from console.api.admin.build_types import BuildDetail, Builds
 from console.api.admin.plan_types import PlannedPipeline, Plans
 from console.call import Call, LineCall
 from console.errors import ServiceRefused, ServiceUnreachable
@@ -103,6 +103,12 @@ def test_rows_keep_their_place_selection_and_scroll_while_they_change(page: Mode
     tell(page, many, make_pipeline("model-30"))
     tell(page, many, make_pipeline("model-30"))
     assert (touched, resets) == ([30], [])
+    later = [make_library("first"), *many]
+    tell(page, later, make_pipeline("model-30"))
+    touched.clear()
+    tell(page, later, make_pipeline("first"))
+    assert touched == [30, 60], "a later library is the last row, wherever the service lists it"
+    tell(page, many, make_pipeline("model-30"))
     tell(page, [one for one in many if one.model_id != "model-40"], make_pipeline("model-30"))
     assert page.view.library is not None
     assert page.view.library.model_id == "model-20"
@@ -203,13 +209,51 @@ def test_builds_are_listed_while_they_matter_and_counted_beside_the_page(page: M
 
 def test_a_model_that_was_built_a_moment_ago_can_be_deployed(page: ModelsPage, asked: Asked, qtbot: QtBot) -> None:
     dialog = page.open_deploy("fresh")
-    assert dialog.form.model.currentData() == "qwen3-4b"
+    assert dialog.form.model.currentData() is None, "no other model takes its place"
+    assert not dialog.go.isEnabled()
+    assert "fresh is not among the models yet" in dialog.preview.said.text()
+    assert not any(path.endswith("/plans") for _, path, _ in asked.calls)
     dialog.form.streams.setValue(3)
     before = len([path for _, path, _ in asked.calls if path.endswith("/plans")])
     tell(page, [make_library(), make_library("fresh"), make_library("small", role="draft")])
     assert (dialog.form.model.currentData(), dialog.form.streams.value()) == ("fresh", 3)
     assert dialog.form.draft.findData("small") >= 0
     qtbot.waitUntil(lambda: len([path for _, path, _ in asked.calls if path.endswith("/plans")]) > before)
+    dialog.close()
+
+
+def test_whoever_chooses_another_model_than_one_that_is_not_known_yet_keeps_it(
+    page: ModelsPage, asked: Asked, qtbot: QtBot
+) -> None:
+    dialog = page.open_deploy("fresh")
+    dialog.form.model.setCurrentIndex(0)
+    qtbot.waitUntil(lambda: any(path.endswith("/plans") for _, path, _ in asked.calls))
+    tell(page, [make_library(), make_library("fresh")])
+    assert dialog.form.model.currentData() == "qwen3-4b"
+    dialog.close()
+
+
+def test_deploying_anew_keeps_what_its_form_does_not_show(page: ModelsPage, asked: Asked) -> None:
+    rules = wire.PlanRules(exclude=[device_id(7)], pins=[wire.PinnedPc(device_id(1))])
+    former = wire.DeployRequest(
+        "qwen3-4b", context=4096, streams=3, devices=[device_id(1), device_id(2)], cache="u8", cache_mb=512,
+        draft="gone-draft", recover_s=5.0, rules=rules, replicas=1, plan=[[wire.GivenStage(device_id(1), 0, 36)]],
+    )  # fmt: skip
+    tell(page, [make_library(), make_library("other")], make_pipeline(request=former))
+    dialog = page.open_deploy("qwen3-4b")
+    assert dialog.form.request() == msgspec.structs.replace(former, plan=[])
+    assert "plan made by hand. That is given up" in dialog.kept.text()
+    assert "asked of its PCs before stays" in dialog.kept.text()
+    dialog.form.streams.setValue(5)
+    asked.last("/plans")[0](Plans("qwen3-4b", [PlannedPipeline(Plan("q", 1, 1, [], 1.0, 1.0, []), [])], []))
+    click(dialog.go)
+    begun = page.rollouts.find("qwen3-4b")
+    assert begun is not None
+    assert begun.request == msgspec.structs.replace(former, plan=[], streams=5)
+    asked.last("POST /admin/v1/deployments")[1](ServiceRefused("No.", status=409))
+    click(dialog.again)
+    dialog.form.choose("other")
+    assert not dialog.form.request().devices, "another model was never asked for so"
     dialog.close()
 
 
@@ -260,6 +304,45 @@ def test_a_rollout_goes_on_without_its_dialog_and_can_be_looked_at_again(page: M
     again.close()
 
 
+def test_a_deployment_that_is_refused_has_ended_and_can_be_changed(page: ModelsPage, asked: Asked) -> None:
+    dialog = page.open_deploy("qwen3-4b")
+    for error, said in (
+        (ServiceRefused("qwen3-4b is being deployed already.", status=409), "It failed: qwen3-4b is being deployed"),
+        (ServiceUnreachable("It is away."), "It is away. Whether it was begun"),
+    ):
+        asked.last("/plans")[0](Plans("qwen3-4b", [PlannedPipeline(Plan("q", 1, 1, [], 1.0, 1.0, []), [])], []))
+        click(dialog.go)
+        asked.last("POST /admin/v1/deployments")[1](error)
+        assert said in dialog.view.headline.text()
+        assert "itself goes on" not in dialog.view.headline.text()
+        assert not dialog.hint.isVisible()
+        click(dialog.again)
+    dialog.close()
+
+
+def test_a_delivery_that_is_refused_has_ended_and_can_be_asked_for_again(page: ModelsPage, asked: Asked) -> None:
+    dialog = page.open_delivery("qwen3-4b")
+    click(dialog.start)
+    asked.last("POST /admin/v1/deliveries")[1](ServiceRefused("Other layers are being delivered.", status=409))
+    assert dialog.headline.text() == "Other layers are being delivered."
+    assert not dialog.stop.isVisible()
+    click(dialog.start)
+    dialog.close()
+
+
+def test_a_build_that_ended_or_is_not_known_is_not_said_to_go_on(page: ModelsPage, asked: Asked) -> None:
+    view = page.open_build("b1").run
+    away, unknown = ServiceUnreachable("It is away."), ServiceRefused("There is no build b1.", status=404)
+    view._fail(away)
+    assert view.message.text() == "It is away."
+    for state, error, goes_on in (
+        ("running", away, True), ("running", unknown, False), ("failed", away, False), ("built", away, False),
+    ):  # fmt: skip
+        view._show(BuildDetail(make_build(state=state), []))
+        view._fail(error)
+        assert view.message.text() == str(error) + (" The build itself goes on." if goes_on else "")
+
+
 def test_answers_that_come_after_a_window_was_closed_are_heard_by_nobody(page: ModelsPage, asked: Asked) -> None:
     tell(page, page.desk.libraries.latest, make_pipeline())
     windows = [page.open_wizard(), page.open_deploy("qwen3-4b"), page.open_delivery("small"), page.open_build("b1")]
@@ -301,8 +384,11 @@ def test_a_running_delivery_is_followed_from_the_list(page: ModelsPage, asked: A
     assert page.deliveries_table.isVisible()
     page.deliveries_table.choose("qwen3-4b")
     page.deliveries_table.activated.emit(page.delivery_model.index(0, 0))
-    asked.last("POST /admin/v1/deliveries")
+    asked.last("GET /admin/v1/deliveries/qwen3-4b")
+    assert not any(method == "POST" for method, _, _ in asked.calls), "to look begins nothing"
     assert not page.followed.find("qwen3-4b").end  # type: ignore[union-attr]  # it was asked for
+    page.deliveries_table.activated.emit(page.delivery_model.index(0, 0))
+    assert [path for _, path, _ in asked.calls if "deliveries/" in path] == ["/admin/v1/deliveries/qwen3-4b"]
 
 
 def test_every_button_and_field_has_a_name_to_be_read_out(page: ModelsPage, asked: Asked) -> None:

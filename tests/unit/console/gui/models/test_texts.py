@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -107,12 +108,60 @@ def test_a_rollout_that_breaks_stalls_or_is_lost_says_what_to_do() -> None:
     assert [stage.device_name for stage in state.stages] == ["bob"], "a plan that is not up was made anew"
     text, bad = rollout.headline(state, 100.0)
     assert ("Nothing was heard for 99 s" in text, bad) == (True, True)
-    lost = rollout.Rollout(ASKED, lost="The console does not answer.")
+    lost = replace(state, lost="The console does not answer.")
     assert rollout.headline(lost, 0.0)[0].endswith("The deployment itself goes on; the list of models shows how it is.")
+    never = rollout.Rollout(ASKED, lost="The console does not answer.")
+    assert rollout.headline(never, 0.0)[0].endswith("Whether it was begun, the list of models shows.")
     broken = rollout.after(state, wire.Broken("memory", "bob has too little memory; plan fewer layers."), 2.0)
     text, bad = rollout.headline(broken, 2.0)
     assert text.startswith("It failed: bob has too little memory; plan fewer layers. What was served before")
     assert bad
+
+
+def test_each_stage_of_a_rollout_counts_alike_and_nothing_goes_back() -> None:
+    state = rollout.after(rollout.Rollout(ASKED), planned("ann", "bob"), 1.0)
+    assert (state.share, rollout.at_work(state)) == (0.0, "")
+    state = rollout.after(state, wire.Loading(0, "ann", "fetch", 1_000_000, 2_000_000), 1.0)
+    assert state.share == pytest.approx(0.2)
+    assert rollout.at_work(state) == "ann fetches 1 MB of 2 MB."
+    for event in (wire.Loading(0, "ann", "load", 0, 1), wire.Loading(0, "ann", "fetch", 0, 2)):
+        state = rollout.after(state, event, 1.0)
+        assert state.share == pytest.approx(0.4)
+    state = rollout.after(state, wire.Loading(1, "bob", "load", 0, 1), 1.0)
+    assert rollout.at_work(state).endswith("; 1 more is at it.")
+    state = rollout.after(state, wire.StageUp(0, "ann", "paged", True, 1.0, 1), 1.0)
+    assert state.share == pytest.approx(0.9)
+    ended = rollout.after(state, wire.Ready("toy", 48.0), 1.0)
+    assert (ended.share, rollout.at_work(ended)) == (1.0, "")
+
+
+def test_pipelines_that_are_still_to_come_count_and_those_that_are_up_stay() -> None:
+    state = rollout.Rollout(msgspec.structs.replace(ASKED, replicas=2))
+    state = rollout.after(state, planned("ann"), 1.0)
+    state = rollout.after(state, wire.StageUp(0, "ann", "paged", True, 1.0, 1), 1.0)
+    assert state.share == pytest.approx(0.5)
+    state = rollout.after(state, planned("bob", "cid"), 2.0)
+    assert state.share == pytest.approx(0.5)
+    state = rollout.after(state, planned("dan"), 3.0)
+    assert [stage.device_name for stage in state.stages] == ["ann", "dan"], "what was up is not planned anew"
+
+
+def test_what_a_form_of_a_deployment_does_not_show_is_said() -> None:
+    assert texts.former_text(None) == texts.former_text(ASKED) == ""
+    by_hand = msgspec.structs.replace(ASKED, plan=[[wire.GivenStage("a", 0, 2)]])
+    assert "plan made by hand. That is given up" in texts.former_text(by_hand)
+    rules = wire.PlanRules(exclude=["a"])
+    for ruled in (wire.DeployRequest("toy", devices=["a"]), wire.DeployRequest("toy", rules=rules)):
+        assert "asked of its PCs before stays" in texts.former_text(ruled)
+
+
+def test_a_delivery_that_was_refused_or_never_heard_of_claims_nothing() -> None:
+    refused = rings.after(rings.Delivery("toy"), DeliveryEnded(0, 0, "No PC is connected."))
+    assert rings.headline(refused) == ("No PC is connected.", True)
+    never = rings.Delivery("toy", lost="The console does not answer.")
+    assert rings.headline(never)[0].endswith("Whether it was begun, the list of deliveries shows.")
+    heard = rings.after(never, RingStarted(1, 1, 20))
+    assert rings.headline(heard)[0].endswith("The delivery itself goes on.")
 
 
 def test_a_delivery_is_followed_ring_by_ring() -> None:
