@@ -73,9 +73,9 @@ def checked(found: CheckedPlan) -> Iterator[Table | str]:
         )
         if pipeline.plan is not None:
             yield _predicted(pipeline.plan)
-        for text, names in (("Joins", pipeline.joins), ("Leaves", pipeline.leaves)):
-            if names:
-                yield f"{text}: {', '.join(names)}."
+    for text, names in (("Joins", found.joins), ("Leaves", found.leaves)):
+        if names:
+            yield f"{text}: {', '.join(names)}."
     yield from found.notes
     yield from (f"Wrong: {fault.text}" for fault in found.faults)
     yield "It cannot be deployed like this." if found.faults else "It can be deployed."

@@ -14,7 +14,7 @@ import msgspec
 
 from console.planner.candidates import place_name, place_of
 from console.planner.costs import MB, SCRATCH_BYTES, Costs
-from console.planner.drafts import Draft, ranges_of
+from console.planner.drafts import Draft
 from console.planner.ranges import moved_layers, planned_stage, written_down
 from console.planner.reasons import assumed_reasons, names_text, size_text, slowest_reasons, stay_reasons
 from console.planner.types import AgentFacts, ModelFacts, Plan, PlannedStage, Rules
@@ -58,15 +58,10 @@ class CheckedStage(msgspec.Struct, frozen=True):
 
 
 class CheckedPipeline(msgspec.Struct, frozen=True):
-    """One pipeline. `plan` is how the planner writes it down: None while a layer or a PC is missing.
-
-    `joins` and `leaves` name the PCs that are only in this plan, and only in the running one.
-    """
+    """One pipeline. `plan` is how the planner writes it down: None while a layer or a PC is missing."""
 
     stages: list[CheckedStage]
     plan: Plan | None
-    joins: list[str]
-    leaves: list[str]
 
 
 class UsablePc(msgspec.Struct, frozen=True):
@@ -84,7 +79,8 @@ class UsablePc(msgspec.Struct, frozen=True):
 class CheckedPlan(msgspec.Struct, frozen=True):
     """What a plan made by hand would be for a model of so many `layers`.
 
-    It may be deployed when there are no `faults`; `notes` are good to know.
+    It may be deployed when there are no `faults`; `notes` are good to know. `runs`: something of the model runs now;
+    then `joins` and `leaves` name the PCs that are only in this plan, and only in what runs, over all pipelines.
     """
 
     model_id: str
@@ -93,6 +89,9 @@ class CheckedPlan(msgspec.Struct, frozen=True):
     faults: list[Fault]
     notes: list[str]
     usable: list[UsablePc]
+    runs: bool = False
+    joins: list[str] = []
+    leaves: list[str] = []
 
 
 def check_given(
@@ -107,7 +106,7 @@ def check_given(
     current: Sequence[Plan] = (),
     names: Mapping[str, str] = NOBODY,
 ) -> CheckedPlan:
-    """Check a plan: `agents` are the PCs that may be used now, `current` the running pipelines, the first one first.
+    """Check a plan: `agents` are the PCs that may be used now, `current` the running pipelines of the model.
 
     `names` says how people call PCs that are not among `agents`. Never raises.
     """
@@ -120,38 +119,54 @@ def check_given(
         scratch_bytes=scratch_bytes,
         limits=rules.limits,
     )
-    look = _Look(costs, agents, rules, names)
-    running = [*current, *[None] * len(given)]
-    pipelines = [look.at(stages, running[number], context_tokens) for number, stages in enumerate(given)]
+    look = _Look(costs, agents, rules, names, current)
+    pipelines = [look.at(stages, context_tokens) for stages in given]
     notes = dict.fromkeys(note for one in pipelines if one.plan is not None for note in one.plan.reasons)
     usable = [_usable(costs, agent) for agent in sorted(allowed, key=lambda one: (one.name, one.device_id))]
-    return CheckedPlan(model.model_id, model.layers, pipelines, list(look.faults(given)), list(notes), usable)
+    faults = list(look.faults(given))
+    joins, leaves = look.changes(given)
+    return CheckedPlan(
+        model.model_id, model.layers, pipelines, faults, list(notes), usable, bool(current), joins, leaves
+    )
 
 
 class _Look:
     """Looks at the pipelines of one plan."""
 
-    def __init__(self, costs: Costs, agents: Sequence[AgentFacts], rules: Rules, names: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        costs: Costs,
+        agents: Sequence[AgentFacts],
+        rules: Rules,
+        names: Mapping[str, str],
+        current: Sequence[Plan],
+    ) -> None:
         self._costs = costs
+        # Each PC is in one of them: what it runs says enough, whatever their numbers are.
+        self._now = {stage.device_id: stage for plan in current for stage in plan.stages}
         self._agents = {agent.device_id: agent for agent in agents}
         self._rules = rules
         self._names = names
 
-    def at(self, stages: Sequence[GivenStage], current: Plan | None, context_tokens: int) -> CheckedPipeline:
+    def at(self, stages: Sequence[GivenStage], context_tokens: int) -> CheckedPipeline:
         """Work out what one pipeline costs, as far as that can be said."""
         ranges = [(self._agents[one.device_id], one.first, one.last) for one in stages if self._is_known(one)]
         plan = None
         if stages and len(ranges) == len(stages) and not any(self._uncovered(stages)):
             draft = Draft.of(self._costs, ranges)
-            plan = written_down(self._costs, draft, self._notes(draft), context_tokens, current)
-        before = {} if current is None else {stage.device_id: stage.name for stage in current.stages}
-        used = dict.fromkeys(one.device_id for one in stages)
-        return CheckedPipeline(
-            [self._stage(one, current) for one in stages],
-            plan,
-            [self._name(device_id) for device_id in used if before and device_id not in before],
-            [name for device_id, name in before.items() if device_id not in used],
-        )
+            plan = written_down(self._costs, draft, self._notes(draft), context_tokens, self._ranges())
+        return CheckedPipeline([self._stage(one) for one in stages], plan)
+
+    def changes(self, given: Given) -> tuple[list[str], list[str]]:
+        """Name the PCs that would come to what runs, and those that would leave it."""
+        if not self._now:
+            return [], []
+        used = dict.fromkeys(one.device_id for stages in given for one in stages)
+        joins = [self._name(device_id) for device_id in used if device_id not in self._now]
+        return joins, [stage.name for device_id, stage in self._now.items() if device_id not in used]
+
+    def _ranges(self) -> dict[str, tuple[int, int]]:
+        return {device_id: (stage.first, stage.last) for device_id, stage in self._now.items()}
 
     def faults(self, given: Given) -> Iterator[Fault]:
         """Yield all that keeps the plan from being deployed."""
@@ -169,14 +184,14 @@ class _Look:
             yield from self._of_place(stages, number)
         yield from self._of_pins(given)
 
-    def _stage(self, one: GivenStage, current: Plan | None) -> CheckedStage:
+    def _stage(self, one: GivenStage) -> CheckedStage:
         agent = self._agents.get(one.device_id)
         budget = 0 if agent is None else self._costs.budget(agent)
         if agent is None or not self._is_known(one):
             name = self._name(one.device_id)
             return CheckedStage(PlannedStage(one.device_id, name, "", "auto", one.first, one.last, 0.0, 0), budget)
         stage = planned_stage(self._costs, agent, one.first, one.last)
-        return CheckedStage(stage, budget, moved_layers(stage, ranges_of(current)) if current else 0)
+        return CheckedStage(stage, budget, moved_layers(stage, self._ranges()) if self._now else 0)
 
     def _is_known(self, one: GivenStage) -> bool:
         return one.device_id in self._agents and 0 <= one.first < one.last <= self._costs.layers

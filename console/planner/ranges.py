@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -56,7 +56,7 @@ def plan(
         kept = kept or _repaired(costs, chosen, current, usable, stages=stages, rules=rules)
     final = chosen if kept is None else kept.draft
     reasons = reasons_for(costs, usable, final, tried, rules, forced=stages is not None)
-    return written_down(costs, final, [kept.reason, *reasons] if kept else reasons, context_tokens, current)
+    return written_down(costs, final, [kept.reason, *reasons] if kept else reasons, context_tokens, ranges_of(current))
 
 
 def _repaired(
@@ -117,9 +117,10 @@ def _drafts(
     return []
 
 
-def written_down(costs: Costs, draft: Draft, reasons: list[str], context_tokens: int, current: Plan | None) -> Plan:
-    """Return a draft as the plan that it is."""
-    now = ranges_of(current)
+def written_down(
+    costs: Costs, draft: Draft, reasons: list[str], context_tokens: int, now: Mapping[str, tuple[int, int]]
+) -> Plan:
+    """Return a draft as the plan that it is; `now`: who runs which layers (empty: nobody does)."""
     planned = [planned_stage(costs, *place) for place in draft.ranges]
     return Plan(
         model_id=costs.model.model_id,
@@ -131,7 +132,7 @@ def written_down(costs: Costs, draft: Draft, reasons: list[str], context_tokens:
         reasons=reasons,
         stay=draft.stay,
         fetch_bytes=sum(stage.fetch_bytes for stage in planned),
-        moved_layers=sum(moved_layers(stage, now) for stage in planned) if current else 0,
+        moved_layers=sum(moved_layers(stage, now) for stage in planned) if now else 0,
     )
 
 
@@ -151,7 +152,7 @@ def planned_stage(costs: Costs, agent: AgentFacts, first: int, last: int) -> Pla
     )
 
 
-def moved_layers(stage: PlannedStage, now: dict[str, tuple[int, int]]) -> int:
+def moved_layers(stage: PlannedStage, now: Mapping[str, tuple[int, int]]) -> int:
     """Return how many layers of a stage its PC does not run now."""
     first, last = now.get(stage.device_id, (0, 0))
     return stage.last - stage.first - max(0, min(last, stage.last) - max(first, stage.first))

@@ -161,8 +161,8 @@ def checked() -> CheckedPlan:
         UsablePc(agent.device_id, agent.name, 5_000_000_000, 2.0 + place / 10, measured=True, site="north")
         for place, agent in enumerate(agents()[:5])
     ]
-    pipeline = CheckedPipeline([CheckedStage(stage, 5_000_000_000) for stage in stages], plan, [], [])
-    return CheckedPlan(MODEL, 36, [pipeline], [], ["desk-03 is the slowest stage."], usable)
+    pipeline = CheckedPipeline([CheckedStage(stage, 5_000_000_000) for stage in stages], plan)
+    return CheckedPlan(MODEL, 36, [pipeline], [], ["desk-03 is the slowest stage."], usable, runs=True)
 
 
 def build() -> builds.Build:

@@ -39,6 +39,7 @@ class ToyService:
         self.refuses = ""
         self.events: list[wire.DeployEvent] = []
         self.held: list[Callable[[], None]] | None = None
+        self.models = [MODEL]
 
     def usable(self, request: wire.DeployRequest) -> list[AgentFacts]:
         return [
@@ -82,6 +83,8 @@ class ToyService:
         """Return what runs as the planner knows it."""
         running = []
         for view in self.running:
+            if not view.stages:
+                continue  # it waits for PCs
             lane = [GivenStage(one.device_id, one.first, one.last) for one in view.stages]
             checked = check_given(self.toy, self.fleet, [lane], context_tokens=16, streams=1, scratch_bytes=0)
             plan = checked.pipelines[0].plan
@@ -129,7 +132,10 @@ class ToyService:
         )
 
     def libraries(self) -> list[wire.Library]:
-        return [wire.Library("d" * 64, MODEL, "/libraries/toy", 0.0, self.toy.layers, 10**9, 4096)]
+        return [
+            wire.Library(f"{number:064}", model, f"/libraries/{model}", 0.0, self.toy.layers, 10**9, 4096)
+            for number, model in enumerate(self.models)
+        ]
 
 
 class ToyJob:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
-from agent.look.loop import Job
 from agent.look.widgets import announce, label
-from console import calls
 from console.api.admin import types as wire
-from console.errors import ClientError
 from console.gui.bridge import Bridge
-from console.gui.plans.progress import Progress
+from console.gui.models.follow import Rollouts
+from console.gui.models.rollout import Rollout, at_work, headline
 
 STEPS = 1000
 
@@ -20,18 +20,17 @@ STEPS = 1000
 class ApplyBar(QWidget):
     """Buttons and progress. It goes on while another page is in sight; leaving the window stops nothing."""
 
-    applied = Signal()
-    """Another plan answers now."""
     said = Signal(str, bool)
 
     def __init__(self, bridge: Bridge) -> None:
         super().__init__()
-        self._bridge = bridge
-        self._job: Job | None = None
-        self._asked: wire.DeployRequest | None = None
+        self._rollouts = Rollouts(bridge, self)
+        self._rollouts.changed.connect(self._hear)
+        self._rollouts.ended.connect(self._end)
+        self.rollout: Rollout | None = None
+        """The plan that was applied last, and how far it is."""
         self._before: wire.DeployRequest | None = None
         self._former: wire.DeployRequest | None = None
-        self.progress = Progress()
         self.apply, self.discard, self.back = (
             QPushButton("&Apply"), QPushButton("&Discard the changes"), QPushButton("&Go back to the plan before")
         )  # fmt: skip
@@ -58,52 +57,43 @@ class ApplyBar(QWidget):
     @property
     def is_running(self) -> bool:
         """Whether a plan is on its way."""
-        return self._job is not None
+        return self.rollout is not None and self.rollout.goes_on
 
     def begin(self, request: wire.DeployRequest, before: wire.DeployRequest | None) -> None:
         """Apply a plan; `before` is what runs now and can be gone back to (None: nothing does)."""
-        if self._job is not None:
+        if self.is_running:
             return
-        self._asked, self._before = request, before
-        self.progress = Progress()
-        self._job = self._bridge.follow(calls.deploy(request), self._hear, self._end)
-        self.destroyed.connect(self._job.cancel)
-        self._show()
+        self._before = before
+        self._rollouts.begin(request)
 
     def forget(self) -> None:
         """Look at another model: nothing is to be gone back to."""
-        if self._job is None:
-            self.progress, self._asked, self._former = Progress(), None, None
+        if not self.is_running:
+            self.rollout = self._former = None
             self._show()
 
     def _go_back(self) -> None:
         if self._former is not None:
-            self.begin(self._former, self._asked)
+            self.begin(self._former, None if self.rollout is None else self.rollout.request)
 
-    def _hear(self, event: wire.DeployEvent) -> None:
-        self.progress = self.progress.heard(event)
-        if isinstance(event, wire.Ready):
+    def _hear(self, model: str) -> None:
+        self.rollout = self._rollouts.find(model)
+        if self.rollout is not None and isinstance(self.rollout.end, wire.Ready):
             self._former = self._before
         self._show()
 
-    def _end(self, error: ClientError | None) -> None:
-        self._job = None
-        if error is not None:
-            self.progress = Progress("failed", text=str(error))
-        self._show()
-        failed = self.progress.state != "ready"
-        announce(self.text, self.progress.text)
-        self.said.emit(self.progress.text, failed)
-        if not failed:
-            self.applied.emit()
+    def _end(self, text: str, failed: bool) -> None:
+        announce(self.text, text)
+        self.said.emit(text, failed)
 
     def _show(self) -> None:
-        progress, running = self.progress, self._job is not None
-        begun = running or progress.state != "running"
+        rollout, running = self.rollout, self.is_running
         self.bar.setVisible(running)
-        self.bar.setValue(round(progress.share * STEPS))
-        self.text.setVisible(begun)
-        self.text.setText(" ".join(dict.fromkeys((*progress.notes, progress.text))))
-        bad = progress.state == "failed"
-        self.text.setForegroundRole(QPalette.ColorRole.BrightText if bad else QPalette.ColorRole.WindowText)
+        self.text.setVisible(rollout is not None)
         self.back.setVisible(self._former is not None and not running)
+        if rollout is None:
+            return
+        text, bad = headline(rollout, time.monotonic())
+        self.bar.setValue(round(rollout.share * STEPS))
+        self.text.setText(" ".join(filter(None, dict.fromkeys((*rollout.notes, text, at_work(rollout))))))
+        self.text.setForegroundRole(QPalette.ColorRole.BrightText if bad else QPalette.ColorRole.WindowText)

@@ -27,8 +27,10 @@ class Commands:
         self._page, self._editor, self._lanes, self._table = page, editor, lanes, table
         self.menu: QMenu | None = None
         """What was offered last."""
-        self.undo = self._action("Undo", "Ctrl+Z", editor.stack.undo)
-        self.redo = self._action("Redo", "Ctrl+Y", editor.stack.redo)
+        self._by_rows = False
+        """Whether rows of the table were chosen after a stage was."""
+        self.undo = self._action("Undo", "Ctrl+Z", editor.undo)
+        self.redo = self._action("Redo", "Ctrl+Y", editor.redo)
         self.redo.setShortcuts([QKeySequence("Ctrl+Y"), QKeySequence("Ctrl+Shift+Z")])
         self.plan = self._action("Let the planner plan", "Ctrl+P", partial(editor.ask_planner, ()), "With any PC")
         self.plan_with = self._action(
@@ -53,8 +55,8 @@ class Commands:
         self.narrower = self._action("Narrower layers", "Ctrl+-", lambda: lanes.zoom(0.8))
         for signal in (editor.changed, editor.looked, editor.moved):
             signal.connect(self.update)
-        lanes.picked.connect(self.update)
-        table.chose.connect(self.update)
+        lanes.picked.connect(lambda _: self._choose(by_rows=False))
+        table.chose.connect(lambda: self._choose(by_rows=True))
         self.update()
 
     def update(self, _what: object = None) -> None:
@@ -80,6 +82,10 @@ class Commands:
         for action, those in ((self.pin, "pinned"), (self.leave_out, "excluded")):
             action.setEnabled(plan is not None and bool(marked))
             action.setChecked(bool(marked) and plan is not None and set(marked) <= getattr(plan, those))
+
+    def _choose(self, *, by_rows: bool) -> None:
+        self._by_rows = by_rows
+        self.update()
 
     def open_menu(self, place: Place, where: QPoint) -> None:
         """Offer what can be done with a stage."""
@@ -118,10 +124,10 @@ class Commands:
         return (None, None) if plan is None or place is None else (place, plan.at(place))
 
     def _marked(self) -> list[str]:
-        """Return the PCs that are meant: those of the table while somebody is there, else that of the stage."""
+        """Return the PCs that are meant: those of the table or that of the stage, whichever was chosen last."""
         _, stage = self._selected()
         chosen = self._table.chosen()
-        if chosen and (self._table.hasFocus() or stage is None):
+        if chosen and (self._by_rows or stage is None):
             return chosen
         return [] if stage is None else [stage.device_id]
 

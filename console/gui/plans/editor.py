@@ -13,7 +13,7 @@ from console import calls
 from console.api.admin.plan_types import PlanRequest, Plans
 from console.errors import ClientError
 from console.gui.bridge import Bridge
-from console.gui.plans import model
+from console.gui.plans import model, words
 from console.gui.plans.model import Edited, Place, Stage
 from console.planner.given import CheckedPlan, CheckedStage
 
@@ -57,9 +57,11 @@ class PlanEditor(QObject):
     def __init__(self, bridge: Bridge, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._bridge = bridge
-        self.stack = QUndoStack(self)
-        # Through a method of this: the stack's last words, when both are deleted, reach nobody any more.
-        self.stack.indexChanged.connect(self._tell)
+        self._stacks: dict[str, QUndoStack] = {}
+        self._left: dict[str, Edited] = {}
+        """The plans of models that were looked at before."""
+        self.stack = self._stack_of("")
+        """What can be undone of the model that is looked at."""
         self.plan: Edited | None = None
         self.live: Edited | None = None
         """What runs; None: nothing of the model does."""
@@ -84,6 +86,27 @@ class PlanEditor(QObject):
         self.live = live
         self.show_plan(plan)
 
+    def turn(self, plan: Edited, live: Edited | None) -> None:
+        """Look at another model: go on with what was changed of it, if anything was, else begin with `plan`."""
+        if self.plan is not None:
+            self._left[self.plan.model] = self.plan
+        self.stack = self._stack_of(plan.model)
+        left = self._left.get(plan.model)
+        if self.stack.count() and left is not None and left.layers == plan.layers:
+            self.forget()
+            self.live = live
+            self.show_plan(left)
+        else:
+            self.open(plan, live)
+        self.moved.emit()
+
+    def _stack_of(self, model_id: str) -> QUndoStack:
+        if model_id not in self._stacks:
+            stack = self._stacks[model_id] = QUndoStack(self)
+            # Through a method of this: the stack's last words, when both are deleted, reach nobody any more.
+            stack.indexChanged.connect(self._tell)
+        return self._stacks[model_id]
+
     def do(self, text: str, plan: Edited, key: str = "") -> bool:
         """Go on with another plan, which can be undone; changes with the same `key` are undone together.
 
@@ -100,6 +123,14 @@ class PlanEditor(QObject):
         self.questions.drop_check()
         self._timer.start()
         self.changed.emit()
+
+    def undo(self) -> None:
+        """Take the last edit of this model's plan back."""
+        self.stack.undo()
+
+    def redo(self) -> None:
+        """Do once more what was taken back."""
+        self.stack.redo()
 
     def discard(self) -> None:
         """Go back to what runs, which can be undone."""
@@ -119,9 +150,16 @@ class PlanEditor(QObject):
         return self.found is not None and not self._timer.isActive() and self.questions.check is None
 
     @property
+    def faults(self) -> list[str]:
+        """Why the plan cannot be deployed, as far as that is known."""
+        said = [] if self.found is None else [fault.text for fault in self.found.faults]
+        waits = "" if self.plan is None else words.waits(self.plan)
+        return [*said, waits] if waits else said
+
+    @property
     def may_apply(self) -> bool:
         """Whether the plan can be deployed."""
-        return self.is_changed and self.is_checked and self.found is not None and not self.found.faults
+        return self.is_changed and self.is_checked and not self.faults
 
     def name_of(self, device_id: str) -> str:
         """Return how people call a PC."""
@@ -155,7 +193,7 @@ class PlanEditor(QObject):
         if self.plan is None or self.questions.plan is not None:
             return
         asked = msgspec.structs.replace(self.plan.settings, devices=list(devices))
-        request = PlanRequest(asked, pipelines=max(1, len(self.plan.lanes)))
+        request = PlanRequest(asked, pipelines=max(1, len(self.plan.lanes) + self.plan.waiting))
         self.questions.plan = self._bridge.ask(calls.plan(request), self._take_plans, self._fail_plans)
 
     def forget(self) -> None:

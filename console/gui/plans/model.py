@@ -34,11 +34,15 @@ Lane = tuple[Stage, ...]
 
 
 class Edited(msgspec.Struct, frozen=True):
-    """A plan: the stages of each pipeline, and in `settings` all else that is asked for (without a plan of its own)."""
+    """A plan: the stages of each pipeline, and in `settings` all else that is asked for (without a plan of its own).
+
+    `waiting` counts the pipelines that were asked for and have no PCs now: none of their layers is anywhere yet.
+    """
 
     settings: wire.DeployRequest
     layers: int
     lanes: tuple[Lane, ...] = ()
+    waiting: int = 0
 
     @property
     def model(self) -> str:
@@ -77,9 +81,18 @@ class Edited(msgspec.Struct, frozen=True):
             self.settings, stages=None, replicas=max(1, len(plan)), plan=plan, devices=devices
         )
 
+    def again(self) -> wire.DeployRequest:
+        """Return what to ask the service for to have what runs back, pipelines that wait for PCs included."""
+        if not self.waiting:
+            return self.request()
+        return msgspec.structs.replace(self.settings, replicas=len(self.lanes) + self.waiting)
+
 
 def running(views: Sequence[wire.PipelineView], layers: int) -> Edited | None:
-    """Return what runs of a model as a plan; None if it is not deployed. What is down has the stages asked for."""
+    """Return what runs of a model as a plan; None if it is not deployed.
+
+    What is down has the stages that were asked for; where nobody asked for any, it waits.
+    """
     ordered = sorted(views, key=lambda view: view.number)
     if not ordered:
         return None
@@ -91,7 +104,8 @@ def running(views: Sequence[wire.PipelineView], layers: int) -> Edited | None:
             lane = tuple(Stage(one.device, one.first, one.last) for one in view.request.plan[view.number])
         if covers(lane, layers):
             lanes.append(lane)
-    return Edited(settings, layers, tuple(lanes))
+    wanted = max(len(ordered), ordered[0].request.replicas)
+    return Edited(settings, layers, tuple(lanes), wanted - len(lanes))
 
 
 def with_plans(plan: Edited, made: Plans) -> Edited:
@@ -100,7 +114,9 @@ def with_plans(plan: Edited, made: Plans) -> Edited:
         tuple(Stage(stage.device_id, stage.first, stage.last) for stage in pipeline.plan.stages)
         for pipeline in made.pipelines
     )
-    return msgspec.structs.replace(plan, lanes=lanes) if all(covers(lane, plan.layers) for lane in lanes) else plan
+    if not all(covers(lane, plan.layers) for lane in lanes):
+        return plan
+    return msgspec.structs.replace(plan, lanes=lanes, waiting=max(0, len(plan.lanes) + plan.waiting - len(lanes)))
 
 
 def covers(lane: Sequence[Stage], layers: int) -> bool:
@@ -157,10 +173,11 @@ def merge(plan: Edited, place: Place) -> Edited:
 
 
 def add_pipeline(plan: Edited, device_id: str) -> Edited:
-    """Add a pipeline, whole on a PC that has no stage."""
+    """Add a pipeline, whole on a PC that has no stage: one that waits for PCs, if any does."""
     if device_id in plan.used or plan.layers < 1:
         return plan
-    return msgspec.structs.replace(plan, lanes=(*plan.lanes, (Stage(device_id, 0, plan.layers),)))
+    lanes = (*plan.lanes, (Stage(device_id, 0, plan.layers),))
+    return msgspec.structs.replace(plan, lanes=lanes, waiting=max(0, plan.waiting - 1))
 
 
 def remove_pipeline(plan: Edited, number: int) -> Edited:

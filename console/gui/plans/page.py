@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLineEdit, QSpinBox, QSplitter, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSpinBox, QSplitter, QVBoxLayout, QWidget
 
 from agent.look.widgets import label
 from console.api.admin import types as wire
@@ -17,6 +16,7 @@ from console.gui.plans.commands import Commands
 from console.gui.plans.editor import PlanEditor
 from console.gui.plans.lanes import LanesView
 from console.gui.plans.model import Edited
+from console.gui.plans.parts import ModelBox, button
 from console.gui.plans.pcs import pc_rows
 from console.gui.plans.table import PcsModel, PcsTable
 from console.gui.plans.verdict import Verdict
@@ -24,6 +24,7 @@ from console.gui.states import States
 
 EMPTY = "No model can be planned yet: build or add one first."
 NOT_YET = "{} is not deployed. Let the planner plan, or select a PC and add a pipeline."
+WAITS = "{} waits for PCs. Let the planner plan, or select a PC and add a pipeline."
 
 
 class PlansPage(Page):
@@ -42,7 +43,7 @@ class PlansPage(Page):
         self.verdict = Verdict(self.editor)
         self.applying = ApplyBar(desk.bridge)
         self.commands = Commands(self, self.editor, self.lanes, self.table)
-        self.model, self.finder = QComboBox(), QLineEdit()
+        self.model, self.finder = ModelBox(), QLineEdit()
         self.context, self.streams = QSpinBox(), QSpinBox()
         self._wanted = ""
         self._fleet: Sequence[tuple[str, str, str]] = ()
@@ -121,7 +122,7 @@ class PlansPage(Page):
             line.addWidget(box)
         commands = self.commands
         for action in (commands.undo, commands.redo, commands.narrower, commands.wider, commands.plan):
-            line.addWidget(_button(action))
+            line.addWidget(button(action))
         return line
 
     def _below(self) -> QWidget:
@@ -135,7 +136,7 @@ class PlansPage(Page):
             commands.plan_with, commands.give, commands.split, commands.add, commands.merge, commands.remove,
             commands.pin, commands.leave_out,
         ):  # fmt: skip
-            line.addWidget(_button(action))
+            line.addWidget(button(action))
         rows.addLayout(line)
         rows.addWidget(self.table, 1)
         return below
@@ -157,6 +158,7 @@ class PlansPage(Page):
             signal.connect(self._show)
         editor.said.connect(self.said)
         self.applying.apply.clicked.connect(self._apply)
+        self.applying.back.clicked.connect(self._show)
         self.applying.discard.clicked.connect(editor.discard)
         self.applying.said.connect(self._after)
         self.destroyed.connect(editor.questions.end)
@@ -171,7 +173,7 @@ class PlansPage(Page):
             self.model.clear()
             self.model.addItems(names)
             self.model.setCurrentIndex(max(0, self.model.findText(former)))
-        if self._wanted in names:
+        if self._wanted in names and not self.applying.is_running:
             self.model.setCurrentText(self._wanted)
             self._wanted = ""
         if not names and self.desk.libraries.latest is not None:
@@ -194,7 +196,7 @@ class PlansPage(Page):
 
     def _open(self, library: wire.Library, live: Edited | None) -> None:
         asked = wire.DeployRequest(library.model_id, context=min(2048, max(16, library.context_tokens)))
-        self.editor.open(live or Edited(asked, library.layer_count), live)
+        self.editor.turn(live or Edited(asked, library.layer_count), live)
 
     def _follow(self, status: wire.Status) -> None:
         """Keep up with what runs: a plan that nobody changed follows it, another one is compared with it."""
@@ -250,13 +252,14 @@ class PlansPage(Page):
     def _apply(self) -> None:
         editor = self.editor
         if editor.may_apply and editor.plan is not None:
-            before = None if editor.live is None or not editor.live.lanes else editor.live.request()
+            before = None if editor.live is None else editor.live.again()
             self.applying.begin(editor.plan.request(), before)
             self._show()
 
     def _after(self, text: str, failed: bool) -> None:
         self.said.emit(text, failed)
         self.desk.status.now()
+        self._fill_models()
         self._show()
 
     # What is shown
@@ -265,22 +268,17 @@ class PlansPage(Page):
         plan = self.editor.plan
         if plan is not None:
             for box, value in ((self.context, plan.settings.context), (self.streams, plan.settings.streams)):
-                box.blockSignals(True)
-                box.setValue(value)
-                box.blockSignals(False)
-            self.empty.setText("" if plan.lanes else NOT_YET.format(plan.model))
+                if box.value() != value:  # else somebody may be in the middle of typing another one
+                    box.blockSignals(True)
+                    box.setValue(value)
+                    box.blockSignals(False)
+            self.empty.setText("" if plan.lanes else (WAITS if plan.waiting else NOT_YET).format(plan.model))
             self.empty.setVisible(not plan.lanes)
         may, busy = self.desk.may("operate"), self.applying.is_running
         self.applying.apply.setEnabled(may and not busy and self.editor.may_apply)
         self.applying.discard.setEnabled(not busy and self.editor.is_changed)
+        self.model.setEnabled(not busy)
         self._show_pcs()
 
     def _show_pcs(self) -> None:
         self.pcs.take(pc_rows(self.editor.plan, self.editor.found, self.desk.agents.latest or []))
-
-
-def _button(action: QAction) -> QToolButton:
-    button = QToolButton()
-    button.setDefaultAction(action)
-    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-    return button

@@ -61,9 +61,9 @@ class Verdict(QWidget):
             self._say(2, self.notes, [])
             return
         self.headline.setText(words.headline(found))
-        self._say(0, self.difference, words.difference(found, runs=self._editor.live is not None))
+        self._say(0, self.difference, words.difference(found))
         # With a sign, and not in red alone.
-        faults = [f"\N{WARNING SIGN} {fault.text}" for fault in found.faults]
+        faults = [f"\N{WARNING SIGN} {fault}" for fault in self._editor.faults]
         self._say(1, self.faults, faults)
         self._say(2, self.notes, list(dict.fromkeys([*self._editor.reasons, *found.notes])))
         if self.faults.text() != self._faults:

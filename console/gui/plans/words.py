@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from console.gui.plans.model import Edited
 from console.planner.given import CheckedPipeline, CheckedPlan, CheckedStage
 
 MB, GB = 1_000_000, 1_000_000_000
@@ -51,21 +52,33 @@ def lane_rate(pipeline: CheckedPipeline) -> str:
     )
 
 
-def difference(found: CheckedPlan, *, runs: bool) -> list[str]:
-    """Say what would change against what runs."""
+def difference(found: CheckedPlan) -> list[str]:
+    """Say what would change against what runs, over all pipelines."""
     stages = [one for pipeline in found.pipelines for one in pipeline.stages]
     fetched = sum(one.stage.fetch_bytes for one in stages)
     fetch = f"{size(fetched)} have to be fetched." if fetched else "Every PC has its layers on its disk."
-    if not runs:
+    if not found.runs:
         return ["Nothing of it runs now.", fetch]
     moved = sum(one.moved_layers for one in stages)
-    joins = [name for one in found.pipelines for name in one.joins]
-    leaves = [name for one in found.pipelines for name in one.leaves]
-    if not moved and not joins and not leaves:
-        return ["Every layer stays where it runs now."]
-    lines = [f"{moved} {'layer moves' if moved == 1 else 'layers move'}. {fetch}"]
-    lines += [f"Joins: {', '.join(joins)}."] if joins else []
-    return lines + ([f"Leaves: {', '.join(leaves)}."] if leaves else [])
+    if not moved and not found.joins and not found.leaves:
+        stays = "Every layer stays where it runs now."
+        return [f"{stays} {fetch}" if fetched else stays]
+    moves = {0: "No layer moves.", 1: "1 layer moves."}.get(moved, f"{moved} layers move.")
+    lines = [f"{moves} {fetch}"]
+    lines += [f"Joins: {', '.join(found.joins)}."] if found.joins else []
+    return lines + ([f"Leaves: {', '.join(found.leaves)}."] if found.leaves else [])
+
+
+def waits(plan: Edited) -> str:
+    """Say that pipelines have no PCs, and what to do; empty where none waits."""
+    if not plan.waiting:
+        return ""
+    one = plan.waiting == 1
+    return (
+        f"{plan.waiting} {'pipeline waits' if one else 'pipelines wait'} for PCs, and this plan would end "
+        f"{'it' if one else 'them'}: add {'it' if one else 'them'}, or let the planner plan. With fewer pipelines, "
+        "deploy the model anew on the page of models."
+    )
 
 
 def faults_at(found: CheckedPlan | None, pipeline: int, stage: int) -> list[str]:

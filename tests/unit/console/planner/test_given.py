@@ -57,13 +57,31 @@ def test_the_difference_to_the_running_plan_is_told() -> None:
     border = current.stages[0].last
     first, second = (stage.device_id for stage in current.stages)
     moved = [GivenStage(first, 0, border - 2), GivenStage("id-2", border - 2, border), GivenStage(second, border, 12)]
-    (pipeline,) = checked(model, fleet, moved, current=[current]).pipelines
+    found = checked(model, fleet, moved, current=[current])
+    (pipeline,) = found.pipelines
     assert [one.moved_layers for one in pipeline.stages] == [0, 2, 0]
     assert pipeline.plan is not None
     assert pipeline.plan.moved_layers == 2
-    assert (pipeline.joins, pipeline.leaves) == (["pc-2"], [])
-    (alone,) = checked(model, fleet, stages((2, 0, 12)), current=[current]).pipelines
+    assert (found.runs, found.joins, found.leaves) == (True, ["pc-2"], [])
+    alone = checked(model, fleet, stages((2, 0, 12)), current=[current])
     assert (alone.joins, sorted(alone.leaves)) == (["pc-2"], ["pc-0", "pc-1"])
+    first_one = checked(model, fleet, moved)
+    assert (first_one.runs, first_one.joins, first_one.leaves) == (False, [], [])
+    assert first_one.pipelines[0].stages[1].moved_layers == 0
+
+
+def test_whole_pipelines_are_in_the_difference_whatever_their_numbers_are() -> None:
+    model, fleet = make_model(), make_fleet([1000] * 4)
+    one, other = (checked(model, fleet, stages(part)).pipelines[0].plan for part in ((0, 0, 12), (1, 0, 12)))
+    assert one is not None
+    assert other is not None
+    second = checked(model, fleet, by_hand(other), current=[one, other])
+    assert second.pipelines[0].stages[0].moved_layers == 0, "it is the former second one"
+    assert (second.joins, second.leaves) == ([], ["pc-0"])
+    more = checked(model, fleet, by_hand(other), stages((2, 0, 6), (3, 6, 12)), by_hand(one), current=[one, other])
+    assert [[stage.moved_layers for stage in pipeline.stages] for pipeline in more.pipelines] == [[0], [6, 6], [0]]
+    assert (more.joins, more.leaves) == (["pc-2", "pc-3"], [])
+    assert [pipeline.plan.moved_layers for pipeline in more.pipelines if pipeline.plan is not None] == [0, 12, 0]
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,33 @@ def test_what_runs_is_read_from_the_status_in_the_order_of_its_pipelines() -> No
     views = [view(1, [Stage("c", 0, 12)]), view(0, [Stage("a", 0, 4), Stage("b", 4, 12)])]
     assert model.running(views, 12) == plan("a4 b8", "c12")
     assert model.running([], 12) is None
-    assert model.running([view(0, [Stage("a", 0, 4)])], 12) == plan(), "another export of the model"
+    other = model.running([view(0, [Stage("a", 0, 4)])], 12)
+    assert other == waiting(plan(), 1), "another export of the model"
+
+
+def waiting(edited: Edited, count: int) -> Edited:
+    return msgspec.structs.replace(edited, waiting=count)
+
+
+def test_pipelines_that_wait_for_pcs_stay_asked_for() -> None:
+    asked = msgspec.structs.replace(SETTINGS, replicas=3)
+    runs = model.running([view(0, [], asked), view(1, [Stage("a", 0, 12)], asked)], 12)
+    assert runs == waiting(plan("a12"), 2), "one of them was not even tried yet"
+    again = runs.again()
+    assert (again.replicas, again.plan) == (3, []), "who gets them the planner says"
+    assert plan("a12").again() == plan("a12").request()
+    added = model.add_pipeline(runs, "b")
+    assert added == waiting(plan("a12", "b12"), 1)
+    assert model.add_pipeline(added, "c").waiting == 0
+    assert model.add_pipeline(plan("a12"), "b").waiting == 0
+
+
+def test_what_the_planner_finds_no_pcs_for_still_waits() -> None:
+    stages = [PlannedStage("x", "x", "CPU", "auto", 0, 12, 1.0, 1)]
+    made = PlannedPipeline(Plan("small", 256, 2, stages, 1.0, 1.0, []), [])
+    assert model.with_plans(waiting(plan("a12"), 1), Plans("small", [made], [])) == waiting(plan("x12"), 1)
+    both = Plans("small", [made, made], [])
+    assert model.with_plans(waiting(plan("a12"), 1), both).waiting == 0
 
 
 def test_what_is_down_for_now_is_shown_as_it_was_asked_for() -> None:

@@ -69,6 +69,11 @@ def lanes(page: PlansPage) -> list[str]:
     )
 
 
+def ended(page: PlansPage, how: type[wire.Ready | wire.Broken]) -> bool:
+    rollout = page.applying.rollout
+    return rollout is not None and isinstance(rollout.end, how)
+
+
 def ready_to_plan(page: PlansPage, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: "is not deployed" in page.empty.text())
     qtbot.waitUntil(lambda: [row.texts[1] for row in page.pcs.items] == ["free", "free"])
@@ -90,7 +95,7 @@ def test_a_plan_is_made_by_hand_deployed_changed_and_taken_back(
         qtbot.waitUntil(page.applying.apply.isEnabled)
         made = lanes(page)
         page.applying.apply.click()
-        qtbot.waitUntil(lambda: page.applying.progress.state == "ready", timeout=60_000)
+        qtbot.waitUntil(lambda: ended(page, wire.Ready), timeout=60_000)
         qtbot.waitUntil(lambda: page.editor.live == page.editor.plan)
         assert lanes(page) == made
         page.lanes.select(Place(0, 0))
@@ -102,8 +107,8 @@ def test_a_plan_is_made_by_hand_deployed_changed_and_taken_back(
         qtbot.waitUntil(lambda: not page.editor.is_changed)
         assert lanes(page) != made
         page.applying.back.click()
-        qtbot.waitUntil(lambda: page.applying.progress.state == "running")
-        qtbot.waitUntil(lambda: page.applying.progress.state == "ready", timeout=60_000)
+        qtbot.waitUntil(lambda: page.applying.is_running)
+        qtbot.waitUntil(lambda: ended(page, wire.Ready), timeout=60_000)
         loads = [(load.first, load.last) for pc in running[1].values() for load in pc.loads]
         assert loads.count((0, 2)) == 2
         assert loads.count((0, 3)) == 1
@@ -123,7 +128,7 @@ def test_a_pc_that_cannot_load_leaves_what_is_served_and_the_plan_to_be_changed(
         page.commands.add.trigger()
         qtbot.waitUntil(page.applying.apply.isEnabled)
         page.applying.apply.click()
-        qtbot.waitUntil(lambda: page.applying.progress.state == "ready", timeout=60_000)
+        qtbot.waitUntil(lambda: ended(page, wire.Ready), timeout=60_000)
         qtbot.waitUntil(lambda: page.editor.live == page.editor.plan)
         before = lanes(page)
         for pc in pcs.values():
@@ -134,7 +139,7 @@ def test_a_pc_that_cannot_load_leaves_what_is_served_and_the_plan_to_be_changed(
             page.commands.split.trigger()
             qtbot.waitUntil(page.applying.apply.isEnabled)
             page.applying.apply.click()
-            qtbot.waitUntil(lambda: page.applying.progress.state == "failed", timeout=60_000)
+            qtbot.waitUntil(lambda: ended(page, wire.Broken), timeout=60_000)
         finally:
             for pc in pcs.values():
                 pc.fails = ""

@@ -1,47 +1,21 @@
-"""How far a plan is that is being applied, where things are, and what is said of them."""
+"""Where the stages of a plan are, and what is said of them."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
+import msgspec
 import pytest
 
 from console.api.admin import types as wire
 from console.gui.plans import words
 from console.gui.plans.geometry import lay_out
 from console.gui.plans.model import Edited, Place, Stage
-from console.gui.plans.progress import Progress
-from console.planner.given import CheckedStage
+from console.planner.given import CheckedPipeline, CheckedPlan, CheckedStage
 from console.planner.types import PlannedStage
 
-STAGES = [wire.PlannedStage(0, "a", "pc-a", 0, 4), wire.PlannedStage(1, "b", "pc-b", 4, 12)]
 PLAN = Edited(wire.DeployRequest("toy"), 12, ((Stage("a", 0, 4), Stage("b", 4, 12)), (Stage("c", 0, 12),)))
-
-
-def after(*events: wire.DeployEvent) -> Progress:
-    progress = Progress()
-    for event in events:
-        progress = progress.heard(event)
-    return progress
-
-
-def test_each_stage_counts_alike_and_nothing_goes_back() -> None:
-    begun = after(wire.Planned(STAGES, [], 1), wire.Loading(0, "pc-a", "fetch", 1_000_000, 2_000_000))
-    assert begun.share == pytest.approx(0.2)
-    assert begun.text == "pc-a fetches its layers: 1 MB of 2 MB."
-    loading = begun.heard(wire.Loading(0, "pc-a", "load", 0, 1)).heard(wire.Loading(0, "pc-a", "fetch", 0, 2))
-    assert loading.share == pytest.approx(0.4)
-    up = loading.heard(wire.StageUp(0, "pc-a", "paged", True, 1.0, 1)).heard(wire.Note("It makes room."))
-    assert up.share == pytest.approx(0.5)
-    assert up.notes == ("It makes room.",)
-
-
-def test_the_end_says_how_it_came_out() -> None:
-    ready = after(wire.Planned(STAGES, [], 1), wire.Ready("toy", 12.3))
-    assert (ready.state, ready.share) == ("ready", 1.0)
-    failed = after(wire.Broken("refused", "pc-a is away."))
-    assert (failed.state, failed.share) == ("failed", 0.0)
-    assert failed.text == "pc-a is away. What was served before stays."
 
 
 def test_stages_and_borders_are_found_where_they_are_drawn() -> None:
@@ -74,3 +48,29 @@ def test_a_stage_says_how_full_its_pc_is() -> None:
         "pc-a, pipeline 1, stage 2: layer 3, 2.1 GB of 2.0 GB, 1.5 ms a step and 0.0 ms on the way. It is too small."
     )
     assert words.filled(CheckedStage(full.stage, 0)) > 1
+
+
+def found(moved: int, fetch_bytes: int, **more: Any) -> CheckedPlan:
+    stages = [CheckedStage(PlannedStage("a", "pc-a", "CPU", "auto", 0, 4, 1.0, 1, fetch_bytes), 1, moved)]
+    return CheckedPlan("toy", 4, [CheckedPipeline(stages, None)], [], [], [], **({"runs": True} | more))
+
+
+@pytest.mark.parametrize(
+    ("checked", "lines"),
+    [
+        (found(0, 0), ["Every layer stays where it runs now."]),
+        (found(0, 5_000_000), ["Every layer stays where it runs now. 5 MB have to be fetched."]),
+        (found(0, 0, leaves=["pc-b"]), ["No layer moves. Every PC has its layers on its disk.", "Leaves: pc-b."]),
+        (found(1, 0, joins=["pc-a"]), ["1 layer moves. Every PC has its layers on its disk.", "Joins: pc-a."]),
+        (found(4, 1_000_000), ["4 layers move. 1 MB have to be fetched."]),
+        (found(0, 0, runs=False), ["Nothing of it runs now.", "Every PC has its layers on its disk."]),
+    ],
+)
+def test_what_would_change_is_said(checked: CheckedPlan, lines: list[str]) -> None:
+    assert words.difference(checked) == lines
+
+
+def test_pipelines_that_wait_are_said_with_what_to_do() -> None:
+    assert words.waits(PLAN) == ""
+    assert "1 pipeline waits for PCs" in words.waits(msgspec.structs.replace(PLAN, waiting=1))
+    assert "2 pipelines wait for PCs" in words.waits(msgspec.structs.replace(PLAN, waiting=2))
