@@ -123,8 +123,11 @@ def check_target(out: Path, *, replace: bool) -> None:
         return
     if out.is_dir() and not any(out.iterdir()):
         return
-    if not (out / MANIFEST_NAME).is_file():
-        raise LibraryExists(f"{out} exists and is no layer library, so it is not touched; choose another folder.")
+    try:
+        load_manifest(out)
+    except (LibraryError, OSError) as error:  # many a program has a manifest.json of its own
+        what = "a newer layer library" if isinstance(error, LibraryTooNew) else "no layer library"
+        raise LibraryExists(f"{out} exists and is {what}, so it is not touched; choose another folder.") from None
     if not replace:
         raise LibraryExists(f"{out} already holds a library; choose another folder or replace it with --force.")
 

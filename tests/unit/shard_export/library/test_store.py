@@ -147,6 +147,45 @@ def test_publishing_does_not_overwrite(library: Path, tmp_path: Path) -> None:
     assert store.load_manifest(library) == manifest
 
 
+NO_LIBRARIES = (
+    b"{}",
+    b'{"name": "A web app", "icons": []}',
+    b'{"format_version": 1, "name": "an extension"}',
+    b"not JSON",
+    None,
+)
+
+
+@pytest.mark.parametrize("manifest", NO_LIBRARIES)
+def test_a_folder_of_another_program_is_never_taken_for_a_library(
+    tmp_path: Path, library: Path, manifest: bytes | None
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "letters.txt").write_text("dear")
+    if manifest is None:
+        (theirs / MANIFEST_NAME).mkdir()
+    else:
+        (theirs / MANIFEST_NAME).write_bytes(manifest)
+    for replace in (False, True):
+        with pytest.raises(errors.LibraryExists, match="is no layer library, so it is not touched"):
+            store.check_target(theirs, replace=replace)
+    with pytest.raises(errors.LibraryExists):
+        store.publish(tmp_path / "work", theirs, store.load_manifest(library), replace=True)
+    assert (theirs / "letters.txt").read_text() == "dear"
+
+
+def test_only_a_library_that_is_understood_may_be_replaced(library: Path) -> None:
+    store.check_target(library, replace=True)
+    with pytest.raises(errors.LibraryExists, match="already holds a library"):
+        store.check_target(library, replace=False)
+    path = library / MANIFEST_NAME
+    path.chmod(0o644)
+    path.write_bytes(b'{"format_version": 999}')
+    with pytest.raises(errors.LibraryExists, match="is a newer layer library, so it is not touched"):
+        store.check_target(library, replace=True)
+
+
 def test_a_full_disk_is_told_apart_from_other_faults(tmp_path: Path) -> None:
     with pytest.raises(errors.DiskFull, match="free some space"), store.disk_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
