@@ -95,7 +95,7 @@ class DeliveryJobs:
         last = count if request.last is None else request.last
         if not request.first < last <= count:
             raise DeployRefused(f"{request.model} has layers 0 to {count - 1}, not {request.first} to {last - 1}.")
-        wanted = self._facts.resolve(request.devices)
+        wanted = list(dict.fromkeys(self._facts.resolve(request.devices)))
         job = self._find(request.model)
         if job is not None:
             asked = (LayerRange(library.digest, request.first, last), set(wanted or job.record.devices))

@@ -55,9 +55,12 @@ class FleetFacts:
         self._now = now
 
     def resolve(self, wanted: Sequence[str]) -> list[str]:
-        """Turn ids, beginnings of ids and device codes into ids, each PC once. Raises DeployRefused."""
+        """Turn ids, beginnings of ids and device codes into ids, one for each. Raises DeployRefused.
+
+        All in one look at the registry: whoever has many to name names them at once.
+        """
         try:
-            return list(dict.fromkeys(self._registry.devices.resolve(text).device_id for text in wanted))
+            return list(self._registry.devices.ids_of(wanted))
         except NotFound as error:
             raise DeployRefused(str(error)) from None
 

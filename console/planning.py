@@ -11,6 +11,7 @@ from console.api.admin import plan_types as wire
 from console.api.admin.types import DeployRequest
 from console.byhand import checked
 from console.deployments.deployments import Deployments
+from console.deployments.live import LivePipeline
 from console.deployments.rollout import check_context
 from console.facts import FleetFacts
 from console.libraries import LibraryShelf, LoadedLibrary
@@ -57,6 +58,7 @@ class Planning:
         library = self._shelf.of_model(request.model)
         check_context(request, library.manifest)
         live = self._deployments.live()
+        own = [one for one in live if one.plan.model_id == request.model]
         others = [one for one in live if one.plan.model_id != request.model]
         available = self._facts.available(request)
         agents = self._facts.collect(request, available, others, library.digest, library.manifest)
@@ -67,7 +69,7 @@ class Planning:
         found = await asyncio.to_thread(checked, library, request, agents, current=current, names=names)
         if found.faults or not current:
             return found
-        return _with_room(found, self._facts.collect(request, available, live, library.digest))
+        return _with_room(found, agents, own)
 
     async def what_if(self, question: wire.Question) -> wire.Answers:
         """Say what the fleet could run then, PCs that are away now included. Raises DeployRefused."""
@@ -92,9 +94,12 @@ class Planning:
         return [self._shelf.of_model(model) for model in dict.fromkeys(usable)]
 
 
-def _with_room(found: CheckedPlan, beside: Sequence[AgentFacts]) -> CheckedPlan:
-    """Add where the running pipelines have to make room; `beside` describes the PCs with these on them."""
-    left = {agent.device_id: agent.memory_budget_bytes for agent in beside}
+def _with_room(found: CheckedPlan, agents: Sequence[AgentFacts], own: Sequence[LivePipeline]) -> CheckedPlan:
+    """Add where the running pipelines have to make room; `agents` are the PCs as if these were not there."""
+    left = {agent.device_id: agent.memory_budget_bytes for agent in agents}
+    for device_id, held in ((device_id, held) for live in own for device_id, held in live.held.items()):
+        if device_id in left:
+            left[device_id] -= held.stage.memory_bytes
     stages = [one.stage for pipeline in found.pipelines for one in pipeline.stages]
     tight = [stage.name for stage in stages if stage.memory_bytes > left.get(stage.device_id, stage.memory_bytes)]
     if not tight:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ SITE_TAG, NETWORK_TAG = "site:", "network:"
 """Tags that say where a PC stands, as in `site:oslo` and `network:floor-2`."""
 STAYS_FOR_S = 3600.0
 """How long a PC had better stay, by its habits, for a plan to count on it."""
+
+Named = TypeVar("Named", wire.PinnedPc, wire.LimitedPc, wire.GivenStage)
 
 
 def standing(facts: AgentFacts, record: DeviceRecord, now_s: float) -> AgentFacts:
@@ -62,19 +65,27 @@ def rules_of(request: wire.DeployRequest) -> Rules:
 
 
 def resolved(request: wire.DeployRequest, resolve: Callable[[Sequence[str]], list[str]]) -> wire.DeployRequest:
-    """Return a request that names PCs by their ids alone. Raises what `resolve` does for one that nobody knows."""
+    """Return a request that names PCs by their ids alone. Raises what `resolve` does for one that nobody knows.
+
+    `resolve` is asked once, for all names, and answers with an id for each.
+    """
     asked = request.rules
+    parts: list[wire.PinnedPc | wire.LimitedPc | wire.GivenStage] = [*asked.pins, *asked.limits, *chain(*request.plan)]
+    names = list(dict.fromkeys([*request.devices, *asked.exclude, *(part.device for part in parts)]))
+    ids = dict(zip(names, resolve(names), strict=True))
+
+    def by_id(items: Iterable[Named]) -> list[Named]:
+        return [msgspec.structs.replace(item, device=ids[item.device]) for item in items]
+
     rules = msgspec.structs.replace(
         asked,
-        exclude=resolve(asked.exclude),
-        pins=[msgspec.structs.replace(pin, device=resolve([pin.device])[0]) for pin in asked.pins],
-        limits=[msgspec.structs.replace(limit, device=resolve([limit.device])[0]) for limit in asked.limits],
+        exclude=list(dict.fromkeys(ids[name] for name in asked.exclude)),
+        pins=by_id(asked.pins),
+        limits=by_id(asked.limits),
     )
-    plan = [
-        [msgspec.structs.replace(stage, device=resolve([stage.device])[0]) for stage in stages]
-        for stages in request.plan
-    ]
-    return msgspec.structs.replace(request, devices=resolve(request.devices), rules=rules, plan=plan)
+    devices = list(dict.fromkeys(ids[name] for name in request.devices))
+    plan = [by_id(pipeline) for pipeline in request.plan]
+    return msgspec.structs.replace(request, devices=devices, rules=rules, plan=plan)
 
 
 def _resting(fact: Any) -> Resting | None:

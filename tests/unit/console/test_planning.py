@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from console.plan_files import request_with
 from console.plan_tables import answers as answer_tables
 from console.plan_tables import checked as checked_tables
 from console.plan_tables import plans as plan_tables
+from console.planner.types import AgentFacts
 from console.planning import Planning
 from console.registry.devices import DeviceRequest
 from console.registry.registry import Registry
@@ -149,6 +150,35 @@ async def test_a_plan_that_needs_what_runs_to_make_room_says_so(
     assert not found.faults
     assert "makes room first" in found.notes[-1]
     assert not any("makes room" in note for note in before.notes)
+
+
+async def test_a_check_reads_the_fleet_as_often_for_many_stages_and_pipelines_as_for_one(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve_all(monkeypatch)
+    looks: list[str] = []
+    collect = FleetFacts.collect
+
+    def counted(facts: FleetFacts, *arguments: Any, **named: Any) -> list[AgentFacts]:
+        looks.append("collect")
+        return collect(facts, *arguments, **named)
+
+    def resolve(_: FleetFacts, wanted: Sequence[str]) -> list[str]:
+        looks.append("resolve")
+        return list(wanted)
+
+    async with playing_all(fleet, "a", "b") as pcs, planning(fleet, registry) as (planner, deployments):
+        a, b = (pcs[name].agent.device_id for name in "ab")
+        asked = request(stages=None, plan=[[wire.GivenStage(a, 0, 2), wire.GivenStage(b, 2, 4)]])
+        await all_events(deployments, asked)
+        with monkeypatch.context() as counting:
+            counting.setattr(FleetFacts, "collect", counted)
+            counting.setattr(FleetFacts, "resolve", resolve)
+            limits = [wire.LimitedPc(device, memory_mb=4000) for device in (a, b)]
+            rules = wire.PlanRules(pins=[wire.PinnedPc(a), wire.PinnedPc(b)], limits=limits)
+            found = await planner.check(msgspec.structs.replace(asked, rules=rules, devices=[a, b]))
+    assert not found.faults
+    assert looks == ["resolve", "collect"]
 
 
 async def test_what_if_counts_pcs_that_are_away_now_by_their_habits(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,18 +58,29 @@ def test_units_are_held_only_with_all_their_files(tmp_path: Path) -> None:
 
 
 def test_what_a_request_asks_becomes_rules_of_ids() -> None:
-    known = {"ab": "abc", "cd": "cde", "ef": "efg", "gh": "ghi"}
+    known = {"ab": "abc", "abc": "abc", "cd": "cde", "ef": "efg", "gh": "ghi"}
+    looked: list[Sequence[str]] = []
+
+    def resolve(names: Sequence[str]) -> list[str]:
+        looked.append(names)
+        return [known[name] for name in names]
+
     asked = wire.PlanRules(
-        exclude=["ab"],
+        exclude=["ab", "abc"],
         pins=[wire.PinnedPc("cd", 0, 4), wire.PinnedPc("ef")],
         limits=[wire.LimitedPc("gh", memory_mb=600, layers=5)],
         crossing="sites",
         tokens_per_second=30.0,
     )
-    request = resolved(
-        wire.DeployRequest("model", devices=["ab"], rules=asked), lambda names: [known[n] for n in names]
-    )
+    plan = [[wire.GivenStage("ef", 0, 2), wire.GivenStage("gh", 2, 4)], [wire.GivenStage("ab", 0, 4)]]
+    request = resolved(wire.DeployRequest("model", devices=["ab", "abc"], rules=asked, replicas=2, plan=plan), resolve)
+    assert len(looked) == 1, "whoever resolves reads the whole fleet each time"
     assert request.devices == ["abc"]
+    assert request.rules.exclude == ["abc"]
+    assert request.plan == [
+        [wire.GivenStage("efg", 0, 2), wire.GivenStage("ghi", 2, 4)],
+        [wire.GivenStage("abc", 0, 4)],
+    ]
     assert rules_of(request) == Rules(
         pins=(Pin("cde", 0, 4), Pin("efg")),
         excluded=frozenset({"abc"}),

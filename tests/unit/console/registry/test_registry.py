@@ -12,6 +12,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import event
 
 from agent.link.identity import DeviceId
 from console.registry.audit import Actor
@@ -277,6 +278,22 @@ def test_a_device_is_found_by_code_or_by_the_beginning_of_its_id(registry: Regis
     make_device(registry, spki_sha256="cd" * 32)
     with pytest.raises(NotFound, match="2 devices"):
         registry.devices.resolve("ABCD-EFGH-K")
+
+
+def test_many_devices_are_found_in_one_look_at_the_table(registry: Registry) -> None:
+    codes = [f"ABCD-EFG{letter}-K" for letter in "HJKLM"]
+    devices = [
+        make_device(registry, spki_sha256=f"{number:064x}", device_code=code) for number, code in enumerate(codes)
+    ]
+    ids = [device.device_id for device in devices]
+    asked: list[str] = []
+    event.listen(registry._database._engine, "before_cursor_execute", lambda *words: asked.append(words[2]))
+    texts = [ids[0], ids[1][:12].upper(), codes[2].lower(), ids[0], f" {codes[4]} "]
+    assert list(registry.devices.ids_of(texts)) == [ids[0], ids[1], ids[2], ids[0], ids[4]]
+    assert len([statement for statement in asked if statement.startswith("SELECT")]) == 1
+    assert list(registry.devices.ids_of([])) == []
+    with pytest.raises(NotFound, match="No device has the id or code 'zzzz'"):
+        registry.devices.ids_of([ids[0], "zzzz"])
 
 
 def test_the_newest_certificate_counts(registry: Registry) -> None:
