@@ -66,6 +66,7 @@ class DeliveryJobs:
         self._absent_s = absent_s
         self._jobs: dict[str, _Job] = {}
         self._joined: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        shelf.ask_before_removing(self._user_of)
 
     def restore(self) -> None:
         """Go on with what was not over when the service stopped."""
@@ -146,6 +147,10 @@ class DeliveryJobs:
         """Hear about PCs that come back. Never blocks."""
         if isinstance(event, AgentJoined) and event.agent.device_id in self._joined:
             self._joined.pop(event.agent.device_id).set()
+
+    def _user_of(self, digest: str) -> str:
+        job = next((job for job in self._jobs.values() if job.record.library_digest == digest), None)
+        return "" if job is None else f"{job.record.model_id} is being delivered from it"
 
     def _find(self, model_id: str) -> _Job | None:
         return next((job for job in self._jobs.values() if job.record.model_id == model_id), None)

@@ -36,6 +36,16 @@ async def check_draft(shelf: LibraryShelf, request: wire.DeployRequest) -> None:
         )
 
 
+def drafts_from(shelf: LibraryShelf, request: wire.DeployRequest) -> str:
+    """Return the digest of the library of a request's draft model; empty: it has none, or that is gone."""
+    if request.draft in {LOOKUP, NONE}:
+        return ""
+    try:
+        return shelf.of_model(request.draft, "draft").digest
+    except DeployRefused:
+        return ""
+
+
 def draft_library(shelf: LibraryShelf, request: wire.DeployRequest) -> LoadedLibrary | None:
     """Find the library of a request's draft model; one that is gone by now costs the drafts, not the model."""
     if request.draft in {LOOKUP, NONE}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from console.errors import DeployRefused
 from console.fleet.distribution import Distribution
 from console.fleet.errors import LibraryNotServed
 from console.registry.audit import Actor
+from console.registry.errors import RegistryError, WrongState
 from console.registry.records import LibraryRecord
 from console.registry.registry import Registry
 from shard_export.library.errors import LibraryError
@@ -30,6 +32,7 @@ class LoadedLibrary(msgspec.Struct, frozen=True):
 
     digest: str
     folder: Path
+    """Where it lies, links followed."""
     manifest: Manifest
 
 
@@ -41,6 +44,11 @@ class LibraryShelf:
         self._distribution = distribution
         self._loaded: dict[str, LoadedLibrary] = {}
         self._problems: dict[str, str] = {}
+        self._users: list[Callable[[str], str]] = []
+
+    def ask_before_removing(self, user: Callable[[str], str]) -> None:
+        """Ask `user` whether it uses the library of a digest: it answers with a sentence without its stop, or ""."""
+        self._users.append(user)
 
     async def open(self) -> None:
         """Serve every registered library; one that cannot be read is kept with its problem."""
@@ -58,10 +66,15 @@ class LibraryShelf:
         record = self._registry.libraries.add(loaded.digest, model_id, str(folder), actor)
         self._loaded[loaded.digest] = loaded
         self._problems.pop(loaded.digest, None)
+        for replaced in self._in_folder(loaded.folder):
+            if replaced != loaded.digest:
+                self._forget_replaced(replaced, loaded.folder, actor)
         return self._describe(record)
 
     def remove(self, digest: str, actor: Actor) -> None:
-        """Forget a library; its files stay. Raises NotFound, or WrongState while a deployment uses it."""
+        """Forget a library; its files stay. Raises NotFound, or WrongState while it is used."""
+        if user := self._user_of(digest):
+            raise WrongState(f"The library {digest[:12]} cannot be removed: {user}. Wait for that, or end it first.")
         self._registry.libraries.remove(digest, actor)
         self._distribution.unregister(digest)
         self._loaded.pop(digest, None)
@@ -89,9 +102,31 @@ class LibraryShelf:
             return self._loaded[digest]
         raise DeployRefused(self._problems.get(digest, "The layer library is not registered any more; add it again."))
 
+    def user_of_folder(self, folder: Path) -> str:
+        """Say what uses a library of this folder, as a sentence without its stop; empty: nothing does."""
+        digests = self._in_folder(folder)
+        found = (self._user_of(digest) or self._registry.libraries.user_of(digest) for digest in digests)
+        return next(filter(None, found), "")
+
+    def _in_folder(self, folder: Path) -> Sequence[str]:
+        """Return the digests of the libraries that were read here in this folder, which has its links followed.
+
+        Consoles that share a registry may each have another library in a folder of this name.
+        """
+        return [digest for digest, one in self._loaded.items() if one.folder == folder and one.digest == digest]
+
+    def _forget_replaced(self, digest: str, folder: Path, actor: Actor) -> None:
+        try:
+            self.remove(digest, actor)
+        except RegistryError as error:
+            log.warning("%s holds another library now, and the one before is not forgotten: %s", folder, error)
+
+    def _user_of(self, digest: str) -> str:
+        return next(filter(None, (user(digest) for user in self._users)), "")
+
     def _load(self, folder: Path) -> LoadedLibrary:
         manifest = load_manifest(folder)
-        return LoadedLibrary(self._distribution.register(folder), folder, manifest)
+        return LoadedLibrary(self._distribution.register(folder), folder.resolve(), manifest)
 
     def _describe(self, record: LibraryRecord) -> Library:
         loaded = self._loaded.get(record.digest)

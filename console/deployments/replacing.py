@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 
 import msgspec
+from sqlalchemy.exc import SQLAlchemyError
 
 from console.api.admin import types as wire
 from console.byhand import checked, refuse_faults
@@ -17,12 +18,13 @@ from console.deployments.book import Book
 from console.deployments.entry import Entry, SavedPlan, broken
 from console.deployments.keeper import Keeper
 from console.deployments.rollout import check_context, make_plan
-from console.drafting import check_draft
+from console.drafting import check_draft, drafts_from
 from console.errors import DeployError, DeployFailed, DeployRefused
 from console.facts import FleetFacts
 from console.libraries import LibraryShelf
 from console.planner.types import AgentFacts
 from console.registry.audit import Actor
+from console.registry.errors import RegistryError
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class Replacing:
         self._keeper = keeper
         self._attempts: dict[str, Entry] = {}
         self._retiring: set[asyncio.Task[None]] = set()
+        shelf.ask_before_removing(self._user_of)
 
     def check(self, model_id: str) -> None:
         """Raise DeployRefused while the model is being deployed."""
@@ -88,12 +91,23 @@ class Replacing:
         message = f"{view.message} Another deployment is on its way; until it is ready this one answers.".strip()
         return msgspec.structs.replace(view, message=message)
 
+    def _user_of(self, digest: str) -> str:
+        for entry in self._attempts.values():
+            if entry.digest == digest:
+                return f"{entry.model} is being deployed from it"
+        for entry in self._book.all():
+            if entry.state != "failed" and drafts_from(self._shelf, entry.request) == digest:
+                return f"{entry.model} is served with it as its draft model"
+        return ""
+
     async def _run(self, entry: Entry, formers: Sequence[Entry], actor: Actor) -> None:
         last: wire.DeployEvent
         try:
             await check_draft(self._shelf, entry.request)
             self._check_given(entry, formers)
             await self._try(entry, formers, actor)
+            if formers:  # first: what cannot be saved does not take the place of what is
+                self._book.save(entry, actor)
         except DeployError as error:
             last = broken(error)
             await self._fail(entry, formers, str(error), actor)
@@ -153,10 +167,9 @@ class Replacing:
             for former in formers:
                 self._book.entries.pop(former.key, None)
             self._book.entries[entry.key] = entry
-            self._book.save(entry, actor)
             for former in formers:
                 if former.key != entry.key:
-                    self._book.forget(former, actor)
+                    self._forget(former, actor)
                 await self._retire(former)
         self._keeper.keep(entry)
         for number in range(1, entry.request.replicas):
@@ -182,8 +195,10 @@ class Replacing:
 
     async def _fail(self, entry: Entry, formers: Sequence[Entry], message: str, actor: Actor) -> None:
         entry.state, entry.message = "failed", message
+        if entry.live is not None:  # it came up and could not be saved
+            await self._keeper.take_down(entry)
         if not formers:
-            self._book.forget(entry, actor)
+            self._forget(entry, actor)
             return
         self._book.others.remove(entry)
         for former in formers:
@@ -192,6 +207,12 @@ class Replacing:
                 self._keeper.keep(former)
             elif former.state == "failed" and former.key == entry.key:
                 self._book.entries[entry.key] = entry
+
+    def _forget(self, entry: Entry, actor: Actor) -> None:
+        try:
+            self._book.forget(entry, actor)
+        except (SQLAlchemyError, RegistryError) as error:
+            log.warning("%s may come back at the next start: %s", entry.model, type(error).__name__)
 
     async def _retire(self, former: Entry) -> None:
         """Take down what was replaced, once its answers have ended; nobody new comes to it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from console.registry.audit import CONSOLE, Actor, note
 from console.registry.database import Database
@@ -42,14 +43,19 @@ class Libraries:
         with self._database.reading() as session:
             return [_library(row) for row in session.scalars(select(LibraryRow).order_by(LibraryRow.added_s.desc()))]
 
+    def user_of(self, digest: str) -> str:
+        """Say which deployment of any console uses a library, as a sentence without its stop; empty: none does."""
+        with self._database.reading() as session:
+            used = _deployed(session, digest)
+        return f"the deployment {used} uses it" if used else ""
+
     def remove(self, digest: str, actor: Actor = CONSOLE) -> None:
         """Forget a library; its files stay. Raises NotFound, or WrongState while a deployment uses it."""
         with self._database.writing() as session:
             row = session.get(LibraryRow, digest)
             if row is None:
                 raise NotFound(f"There is no library {digest[:12]}; see `fallow-console models`.")
-            used = session.scalars(select(DeploymentRow.name).where(DeploymentRow.library_digest == digest)).first()
-            if used is not None:
+            if used := _deployed(session, digest):
                 raise WrongState(f"The library {digest[:12]} is used by the deployment {used}; remove that first.")
             session.delete(row)
             note(session, self._now(), actor, "library.remove", digest)
@@ -91,6 +97,10 @@ class Deployments:
                 raise NotFound(f"There is no deployment {name}; see `fallow-console status`.")
             session.delete(row)
             note(session, self._now(), actor, "deployment.remove", name)
+
+
+def _deployed(session: Session, digest: str) -> str:
+    return session.scalars(select(DeploymentRow.name).where(DeploymentRow.library_digest == digest)).first() or ""
 
 
 def _library(row: LibraryRow) -> LibraryRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -54,14 +54,13 @@ class OneLibrary:
         manifest, digest = make_library(folder)
         self.library = LoadedLibrary(digest, folder, manifest)
 
+    def ask_before_removing(self, user: Callable[[str], str]) -> None:
+        self.user_of = user
+
     def of_model(self, model_id: str) -> LoadedLibrary:
         if model_id != "small":
             raise DeployRefused(f"There is no library of {model_id}.")
         return self.library
-
-
-class Found(NamedTuple):
-    device_id: str
 
 
 def view(device_id: str) -> AgentView:
@@ -127,6 +126,23 @@ async def test_whoever_asks_again_follows_the_delivery_from_its_beginning(
     assert await first == await second
     assert (await first)[-1] == DeliveryEnded(3, 0)
     assert len(hub.asked) == 3
+
+
+async def test_the_library_of_a_delivery_is_in_use_until_it_ends(
+    make_jobs: Callable[..., DeliveryJobs], shelf: OneLibrary
+) -> None:
+    hub = FakeHub(*PCS)
+    hub.held = {device: asyncio.Event() for device in PCS}
+    jobs = make_jobs(hub)
+    digest = shelf.library.digest
+    assert shelf.user_of(digest) == ""
+    following = asyncio.create_task(all_of(jobs.begin(asked(), ADMIN)))
+    assert shelf.user_of(digest) == "small is being delivered from it"
+    assert shelf.user_of("another") == ""
+    for held in hub.held.values():
+        held.set()
+    await following
+    assert shelf.user_of(digest) == ""
 
 
 async def test_whoever_only_looks_follows_any_delivery_and_begins_none(

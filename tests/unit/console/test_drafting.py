@@ -16,6 +16,8 @@ from console.errors import DeployRefused
 from console.libraries import LibraryShelf
 from console.pipeline.tokens import ModelTokenizer
 from console.pipeline.types import Finished, SpeculationStatus, Text
+from console.registry.audit import CONSOLE
+from console.registry.errors import WrongState
 from console.registry.registry import Registry
 from console.tables import status_tables
 from shard_export.library.chat import ChatCodec
@@ -72,6 +74,9 @@ async def test_a_draft_model_that_cannot_be_loaded_costs_only_the_drafts(
     add_library(tmp_path / "draft", registry, fleet, model_id="tiny", role="draft")
     async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
         assert isinstance((await all_events(deployments, request(draft="tiny")))[-1], wire.Ready)
+        drafting = deployments._shelf.of_model("tiny").digest
+        with pytest.raises(WrongState, match="small is served with it as its draft model"):
+            deployments._shelf.remove(drafting, CONSOLE)
         answer = await ask(deployments)
         assert "".join(event.text for event in answer if isinstance(event, Text)) == "Paris."
         assert isinstance(answer[-1], Finished)

@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from agent.link.messages import Device
 from console.api.admin import types as wire
 from console.deployments.deployments import Deployments
 from console.pipeline.types import Failed, Finished
 from console.registry.audit import CONSOLE
+from console.registry.errors import WrongState
 from console.registry.registry import Registry
+from tests.conftest import ExpectLogs
 from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
 from tests.support.patience import until
-from tests.support.played import playing
+from tests.support.played import make_chat_library, playing
 from tests.support.served import asked_and_stuck, leave, playing_all, resolve_all, served_by, state_of
 from tests.support.toy_stages import text_of
 
@@ -154,3 +157,58 @@ async def test_undeploying_ends_the_attempt_and_what_is_served(fleet: Fleet, reg
         assert deployments.views() == []
         assert registry.deployments.list() == []
         a.holding.set()
+
+
+async def test_a_library_is_not_forgotten_while_it_is_being_deployed(
+    fleet: Fleet, registry: Registry, library: Path, tmp_path: Path
+) -> None:
+    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        make_chat_library(tmp_path / "newer", layers=6)
+        newer = (await deployments._shelf.add(tmp_path / "newer", CONSOLE)).digest
+        a.holding = b.holding = asyncio.Event()
+        events = in_background(deployments)
+        await until(lambda: len(a.loads) + len(b.loads) == 4)
+        assert registry.libraries.user_of(newer) == "", "no deployment is saved with it yet"
+        with pytest.raises(WrongState, match="small is being deployed from it"):
+            deployments._shelf.remove(newer, CONSOLE)
+        a.holding.set()
+        assert isinstance((await events)[-1], wire.Ready)
+        assert registry.libraries.user_of(newer) == "the deployment small uses it"
+
+
+async def test_what_cannot_be_saved_leaves_what_is_served_and_the_next_attempt_is_free(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: ExpectLogs
+) -> None:
+    expected_logs("console.deployments.replacing", "failed unexpectedly")
+    async with playing(fleet, "a") as a, playing(fleet, "b") as b, deploying(fleet, registry) as deployments:
+        await all_events(deployments, request())
+        with monkeypatch.context() as away:
+            away.setattr(registry.deployments, "save", locked)
+            broken = (await all_events(deployments, request(context=128)))[-1]
+        assert isinstance(broken, wire.Broken)
+        (view,) = deployments.views()
+        assert (view.state, view.request.context, view.message) == ("ready", 256, "")
+        assert text_of(await ask(deployments)) == "Paris."
+        assert {unload.pipeline for pc in (a, b) for unload in pc.unloads} == {2}
+        assert isinstance((await all_events(deployments, request(context=64)))[-1], wire.Ready)
+        assert registry.deployments.list()[0].settings["context"] == 64
+
+
+async def test_an_attempt_has_an_end_also_where_the_registry_is_away_all_the_time(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: ExpectLogs
+) -> None:
+    expected_logs("console.deployments.replacing", "failed unexpectedly")
+    expected_logs("console.deployments.replacing", "may come back at the next start")
+    async with playing(fleet, "a"), playing(fleet, "b"), deploying(fleet, registry) as deployments:
+        with monkeypatch.context() as away:
+            for call in ("save", "list", "remove"):
+                away.setattr(registry.deployments, call, locked)
+            broken = (await all_events(deployments, request()))[-1]
+        assert isinstance(broken, wire.Broken)
+        assert deployments.live() == []
+        assert isinstance((await all_events(deployments, request()))[-1], wire.Ready)
+
+
+def locked(*_: object) -> None:
+    raise OperationalError("", None, Exception("database is locked"))
