@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import get_args
@@ -21,6 +22,12 @@ from console.planner.types import Crossing
 
 WHAT_IF = "what-if"
 CHECK = "check"
+_OF_A_PLAN = (
+    *("write", "stages", "engine", "numerics", "device", "pipelines", "standbys", "hot"),
+    *("exclude", "pin", "limit", "cross", "least_stay", "rate"),
+)
+_OF_ANOTHER_TIME = ("at", "hours", "certainty", "unknown")
+_OF_BOTH = ("context", "streams")
 _MOMENT = re.compile(r"(?:(?P<day>[A-Za-z]+)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})")
 _PIN = re.compile(r"(?P<device>[^:=]+)(?::(?P<first>\d+)-(?P<last>\d+))?")
 _LIMIT = re.compile(r"(?P<device>[^:=]+)=(?P<number>\d+)(?P<unit>MB|GB|layers)")
@@ -53,6 +60,7 @@ def add_plan(commands: Commands) -> None:
         "--unknown", type=float, default=0.0, metavar="PERCENT",
         help="how likely a PC rests that does not tell when it does (default: 0)",
     )  # fmt: skip
+    plan.set_defaults(default_of=plan.get_default)
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
@@ -106,9 +114,13 @@ def _plan(options: argparse.Namespace) -> int:
     if (options.model == CHECK) != (options.file is not None):
         raise UsageWrong(f"A file belongs to {CHECK}, and to it alone: fallow-console plan {CHECK} FILE")
     if options.model == WHAT_IF:
+        _refuse(options, _OF_A_PLAN, "when it is asked about another time")
         return _what_if(options)
     if options.model == CHECK:
+        _refuse(options, (*_OF_A_PLAN, *_OF_ANOTHER_TIME, *_OF_BOTH), "beside a file, which says it all")
         return _check(options)
+    _refuse(options, _OF_ANOTHER_TIME, f"without {WHAT_IF}")
+    standby: wire.StandbyKind = "hot" if options.hot else "warm"
     request = wire.DeployRequest(
         options.model,
         options.stages,
@@ -117,9 +129,11 @@ def _plan(options: argparse.Namespace) -> int:
         options.context,
         options.streams,
         options.device,
+        standbys=options.standbys,
+        standby=standby,
         rules=rules_from(options),
     )
-    asked = PlanRequest(request, options.pipelines, options.standbys, "hot" if options.hot else "warm")
+    asked = PlanRequest(request, options.pipelines, options.standbys, standby)
     with client_of(options) as console:
         plans = console.plan(asked)
     show(options, plans, *plan_tables.plans(plans))
@@ -128,6 +142,13 @@ def _plan(options: argparse.Namespace) -> int:
     if options.write is not None:
         write_plan(options.write, request_with(request, plans))
     return 0
+
+
+def _refuse(options: argparse.Namespace, names: Sequence[str], when: str) -> None:
+    """Raise UsageWrong for an option that would silently do nothing."""
+    for name in names:
+        if getattr(options, name) != options.default_of(name):
+            raise UsageWrong(f"--{name.replace('_', '-')} means nothing {when}; leave it out.")
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -3,11 +3,12 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from console.api.admin import types as wire
-from console.api.admin.plan_types import PlannedPipeline, Plans
+from console.api.admin.plan_types import PlannedPipeline, PlanRequest, Plans
 from console.cli import build_parser, main
 from console.cli_plan import moment_of, rules_from
 from console.errors import ClientError
@@ -84,6 +85,72 @@ def test_a_plan_is_written_to_a_file_and_read_back(tmp_path: Path) -> None:
     assert asked.plan == [[wire.GivenStage("id-a", 0, 3), wire.GivenStage("id-b", 3, 4)]]
     write_plan(tmp_path / "plan.json", asked)
     assert read_plan(tmp_path / "plan.json") == asked
+
+
+class PlansWhatIsAsked:
+    """A console that gives every model to one PC, and a stand-by."""
+
+    def __init__(self) -> None:
+        self.asked: list[PlanRequest] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def plan(self, asked: PlanRequest) -> Plans:
+        self.asked.append(asked)
+        stages = [PlannedStage("id-a", "a", "CPU", "auto", 0, 4, 1.0, 1)]
+        return Plans("small", [PlannedPipeline(Plan("small", 256, 2, stages, 10.0, 20.0, []), [])], [])
+
+
+def test_a_plan_that_is_written_down_keeps_all_that_was_asked_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = PlansWhatIsAsked()
+    monkeypatch.setattr("console.cli_plan.client_of", lambda _: console)
+    path = tmp_path / "plan.json"
+    asked = ["--context", "512", "--streams", "3", "--numerics", "exact", "--engine", "paged", "--exclude", "ab"]
+    assert main(["plan", "small", "--write", str(path), "--standbys", "2", "--hot", "--json", *asked]) == 0
+    assert '"small"' in capsys.readouterr().out
+    assert read_plan(path) == wire.DeployRequest(
+        "small",
+        numerics="exact",
+        engine="paged",
+        context=512,
+        streams=3,
+        standbys=2,
+        standby="hot",
+        rules=wire.PlanRules(exclude=["ab"]),
+        plan=[[wire.GivenStage("id-a", 0, 4)]],
+    )
+    assert (console.asked[0].standbys, console.asked[0].standby_kind) == (2, "hot")
+
+
+PLANNED = (
+    *(("--write", "f"), ("--stages", "2"), ("--engine", "paged"), ("--numerics", "exact"), ("--device", "ab")),
+    *(("--pipelines", "2"), ("--standbys", "1"), ("--hot",), ("--exclude", "ab"), ("--pin", "ab")),
+    *(("--limit", "ab=4GB"), ("--cross", "networks"), ("--least-stay", "20"), ("--rate", "9")),
+)
+AT_ANOTHER_TIME = (("--at", "9:00"), ("--hours", "2"), ("--certainty", "90"), ("--unknown", "5"))
+OF_BOTH = (("--context", "512"), ("--streams", "4"))
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (("what-if",), PLANNED),
+        (("check", "plan.json"), (*PLANNED, *AT_ANOTHER_TIME, *OF_BOTH)),
+        (("small",), AT_ANOTHER_TIME),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    words: tuple[str, ...], options: tuple[tuple[str, ...], ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in options:
+        assert main(["plan", *words, *option]) == 2, option
+        assert f"{option[0]} means nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
