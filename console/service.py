@@ -228,6 +228,8 @@ class ConsoleService:
             *AuthorityRoutes(lambda: authority.authorities_pem).routes(),
         ]
         self._api = await self._make_api(build_app(routes), authority)
+        # Before anybody can ask: until then a build is neither found nor known to hold its folder.
+        await self._builds.restore()
         await self._api.start()
         self._exit.push_async_callback(self._api.stop)
         upkeep = Upkeep(self._registry, authority)
@@ -239,7 +241,7 @@ class ConsoleService:
         self._exit.push_async_callback(self._builds.close)
         self._deployments.restore()
         self._deliveries.restore()
-        await self._builds.restore()
+        self._builds.go_on()
         self._announce(agents_port)
 
     def _expel(self, device_id: str, sentence: str) -> None:

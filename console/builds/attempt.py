@@ -11,7 +11,8 @@ from functools import partial
 import msgspec
 import psutil
 
-from console.api.admin.build_types import Build, Evaluation
+from agent.threads import finish_in_thread
+from console.api.admin.build_types import Build, BuildRequest, Evaluation
 from console.builds import progress
 from console.builds.book import Book
 from console.builds.events import event_of, line_of
@@ -30,12 +31,23 @@ class Attempt:
     """Works on one build. `run` once; `stop` and `kill` at any time."""
 
     def __init__(
-        self, build_id: str, book: Book, exporter: Exporter, publish: Publish, now_s: Callable[[], float] = time.time
+        self,
+        build_id: str,
+        book: Book,
+        exporter: Exporter,
+        publish: Publish,
+        now_s: Callable[[], float] = time.time,
+        *,
+        in_use: Callable[[BuildRequest], str],
     ) -> None:
+        """`in_use` says why, by the time its turn comes, a build must not replace what is there; empty: it may."""
         self.build_id = build_id
+        self._in_use = in_use
         self._book, self._exporter, self._publish, self._now_s = book, exporter, publish, now_s
         self._wish: progress.Wish = ""
         self._child: Child | None = None
+        self._unwritten: list[str] = []
+        self._writing = asyncio.Lock()
 
     async def run(self) -> None:
         """Build, evaluate, publish. What goes wrong is in the build afterwards."""
@@ -45,6 +57,8 @@ class Attempt:
             log.exception("The build %s failed unexpectedly.", self.build_id)
             message = f"The console failed at this build ({type(error).__name__}); see its log, then resume."
             await self._put(state="failed", message=message, ended_s=self._now_s(), process_id=0)
+        finally:
+            await self._write_notes()
 
     async def stop(self, wish: progress.Wish) -> None:
         """End after the layer it is at, if that takes no longer than a minute."""
@@ -53,8 +67,8 @@ class Attempt:
             await self._child.stop(GENTLE_S)
 
     def kill(self, wish: progress.Wish) -> None:
-        """End at once."""
-        self._wish = wish
+        """End at once. That the service ends does not undo what was asked for before."""
+        self._wish = (self._wish or wish) if wish == "interrupt" else wish
         if self._child is not None:
             self._child.kill()
 
@@ -69,6 +83,12 @@ class Attempt:
         await self._book.put(msgspec.structs.replace(self._build, **changes))
 
     async def _run(self) -> None:
+        if self._build.state != "queued":
+            return  # it was paused or cancelled in the moment its turn came
+        if obstacle := self._in_use(self._build.request):
+            self._note(obstacle)
+            await self._put(state="failed", message=obstacle, ended_s=self._now_s())
+            return
         await self._book.put(progress.begun(self._build, self._now_s()))
         build = self._build
         exit_code, last_words = await self._follow(
@@ -76,8 +96,9 @@ class Attempt:
         )
         ended = progress.ended(self._build, exit_code, self._wish, last_words, self._now_s())
         self._note(ended.message or f"The library is complete after {ended.spent_s:.0f} s.")
+        await self._write_notes()
         await self._book.put(ended)
-        if not ended.digest:
+        if exit_code or not ended.digest:
             return
         if build.request.evaluate:
             await self._evaluate()
@@ -124,6 +145,7 @@ class Attempt:
             self._note(line.decode("utf-8", "replace"))
             return
         self._note(line_of(event))
+        await self._write_notes()
         await self._book.put(progress.heard(self._build, event, self._now_s()))
 
     async def _follow(
@@ -152,8 +174,16 @@ class Attempt:
         while True:
             memory_bytes = child.memory_bytes()
             self._book.see_memory(self.build_id, memory_bytes, max(memory_bytes, self._build.memory_peak_bytes))
+            await self._write_notes()
             await asyncio.sleep(MEMORY_EVERY_S)
 
     def _note(self, line: str) -> None:
         at = time.strftime("%H:%M:%S", time.localtime(self._now_s()))
-        self._book.records.note(self.build_id, f"{at} {line.strip()}")
+        self._unwritten.append(f"{at} {line.strip()}")
+
+    async def _write_notes(self) -> None:
+        """Add to the log what was noted meanwhile; the exporter may say much, and the disk may be slow."""
+        async with self._writing:
+            lines, self._unwritten = self._unwritten, []
+            if lines:
+                await finish_in_thread(partial(self._book.records.note, self.build_id, lines))

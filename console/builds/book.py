@@ -62,5 +62,6 @@ class Book:
         """Forget the oldest of those that ended."""
         ended = [build.build_id for build in self._builds.values() if build.state in {"built", "cancelled", "failed"}]
         for build_id in ended[:-KEPT]:
-            del self._builds[build_id]
+            # Two may forget at once.
+            self._builds.pop(build_id, None)
             await finish_in_thread(partial(self.records.forget, build_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,27 +17,27 @@ from console.builds.estimate import Needs, needs_of
 from console.builds.exporter import Exporter, Families
 from shard_export.library.errors import LibraryExists
 from shard_export.library.estimates import usable_cores
-from shard_export.library.manifest import MANIFEST_NAME
 from shard_export.library.store import check_target, existing_parent, work_folder_of
 
 JOURNAL = Path("journal") / "journal.jsonl"
 
 
 async def estimate_build(
-    request: BuildRequest, exporter: Exporter, draft_problem: Callable[[BuildRequest], str]
+    request: BuildRequest, exporter: Exporter, obstacles: Callable[[BuildRequest], Sequence[str]], *, waits: bool
 ) -> BuildEstimate:
-    """Estimate a build whose paths may be used. `draft_problem` says why a draft's target cannot be one.
+    """Estimate a build whose paths may be used. `obstacles` are what the console itself has against it.
 
+    `waits`: another build goes on, so what is free when this one's turn comes is not known yet.
     Raises BuildRefused for a source that is no checkpoint.
     """
     facts = await asyncio.to_thread(look_at, Path(request.source))
     families = Families([], {}) if exporter.missing else await exporter.families()
-    estimate = await finish_in_thread(lambda: _beside_this_pc(request, facts))
-    problems = [exporter.missing, _family_problem(facts, families), draft_problem(request), *estimate.problems]
+    estimate = await finish_in_thread(lambda: _beside_this_pc(request, facts, waits=waits))
+    problems = [exporter.missing, _family_problem(facts, families), *obstacles(request), *estimate.problems]
     return msgspec.structs.replace(
         estimate,
         problems=[problem for problem in problems if problem],
-        notes=list(_notes(facts, families, estimate, request)),
+        notes=[*estimate.notes, *_notes(facts, families, estimate, request)],
     )
 
 
@@ -51,7 +51,7 @@ def kept_layers(out: Path) -> int:
     return max(0, lines - 2)
 
 
-def _beside_this_pc(request: BuildRequest, facts: CheckpointFacts) -> BuildEstimate:
+def _beside_this_pc(request: BuildRequest, facts: CheckpointFacts, *, waits: bool) -> BuildEstimate:
     out = Path(request.out)
     needs = needs_of(facts, request, usable_cores())
     kept = min(kept_layers(out), len(facts.layers))
@@ -60,12 +60,15 @@ def _beside_this_pc(request: BuildRequest, facts: CheckpointFacts) -> BuildEstim
     free_bytes = shutil.disk_usage(existing_parent(out.parent)).free
     memory_free_bytes = psutil.virtual_memory().available
     lacking_bytes = needs.library_bytes - kept_bytes - free_bytes
-    problems = [_target_problem(out, replace=request.replace)]
+    problems, notes = [_target_problem(out, replace=request.replace)], []
     if memory_free_bytes < needs.memory_bytes:
-        problems.append(
-            f"It needs about {needs.memory_bytes / 1e9:.1f} GB of memory and {memory_free_bytes / 1e9:.1f} GB are "
-            "free; close other programs on the console's PC, or build on a PC with more memory."
-        )
+        needed = f"It needs about {needs.memory_bytes / 1e9:.1f} GB of memory and {memory_free_bytes / 1e9:.1f} GB are"
+        if waits:
+            notes.append(f"{needed} free beside the build that goes on now; it waits until that one has ended.")
+        else:
+            problems.append(
+                f"{needed} free; close other programs on the console's PC, or build on a PC with more memory."
+            )
     if lacking_bytes > 0:
         problems.append(
             f"The library needs about {(needs.library_bytes - kept_bytes) / 1e9:.1f} GB on the disk and "
@@ -85,6 +88,7 @@ def _beside_this_pc(request: BuildRequest, facts: CheckpointFacts) -> BuildEstim
         evaluate_memory_bytes=needs.evaluate_memory_bytes,
         seconds=_left_s(needs, facts, kept),
         problems=[problem for problem in problems if problem],
+        notes=notes,
     )
 
 
@@ -96,11 +100,11 @@ def _left_s(needs: Needs, facts: CheckpointFacts, kept: int) -> float:
 
 def _target_problem(out: Path, *, replace: bool) -> str:
     try:
-        check_target(out, replace=replace)
+        check_target(out, replace=True)
     except LibraryExists as error:
-        if (out / MANIFEST_NAME).is_file():
-            return f"{out} already holds a library; choose another folder, or let this one be replaced."
         return str(error)
+    if not replace and out.is_dir() and any(out.iterdir()):
+        return f"{out} already holds a library; choose another folder, or let this one be replaced."
     return ""
 
 

@@ -52,15 +52,20 @@ class BuildJobs:
         self._attempt: Attempt | None = None
         self._worker: asyncio.Task[None] | None = None
         self._stopping: set[asyncio.Task[None]] = set()
+        self._removing: set[str] = set()
+        """Libraries whose finished layers are being removed."""
         self._closing = False
 
     async def restore(self) -> None:
-        """Find the builds of before; those that wait for their turn go on. Raises DataFolderUnusable."""
+        """Find the builds of before. Raises DataFolderUnusable."""
         await self._book.open()
         for build in self._book.all():
             if build.state in {"running", "stopping"}:
                 await finish_in_thread(partial(end_leftover, build.process_id, build.process_started_s))
                 await self._book.put(progress.found_again(build, self._now_s()))
+
+    def go_on(self) -> None:
+        """Begin the first of those that waited for their turn when the service stopped."""
         self._turn()
 
     async def close(self) -> None:
@@ -88,16 +93,15 @@ class BuildJobs:
 
     async def estimate(self, request: BuildRequest) -> BuildEstimate:
         """Say what a build will need, and why it cannot be begun. Raises BuildRefused for paths that are no good."""
-        return await estimate_build(await self._placed(request), self._exporter, self._draft_problem)
+        return await self._estimated(await self._placed(request))
 
     async def begin(self, request: BuildRequest, actor: Actor) -> Build:
         """Begin a build, or let it wait for its turn. Raises BuildRefused."""
         request = await self._placed(request)
         await self._book.forget_old()
-        estimate = await estimate_build(request, self._exporter, self._draft_problem)
+        estimate = await self._estimated(request)
         # From here to the book nothing is waited for: two that ask at once do not both get the folder.
-        if any(one.goes_on and one.request.out == request.out for one in self._book.all()):
-            raise BuildRefused(f"{request.out} is being built already; wait for that build, or cancel it.")
+        self._check_free(request.out, f"{request.out} is being built already; wait for that build, or cancel it.")
         if estimate.problems:
             raise BuildRefused(estimate.problems[0])
         build = Build(
@@ -137,8 +141,8 @@ class BuildJobs:
         build = self._book.find(build_id)
         if not build.resumable:
             raise BuildRefused(f"The build of {build.model_id} is {build.state}, so it cannot be resumed.")
-        if any(one.goes_on and one.request.out == build.request.out for one in self._book.all()):
-            raise BuildRefused(f"{build.request.out} is being built by another build; wait for that one.")
+        out = build.request.out
+        self._check_free(out, f"{out} is being built by another build; wait for that one.")
         self._registry.audit.append(actor, "build.resume", build_id)
         await self._change(build, state="queued", message="", error="")
         self._turn()
@@ -149,18 +153,32 @@ class BuildJobs:
         build = self._book.find(build_id)
         if build.state in {"built", "cancelled"}:
             raise BuildRefused(f"The build of {build.model_id} is {build.state}, so there is nothing to cancel.")
-        self._registry.audit.append(actor, "build.cancel", build_id, discard=discard)
-        if build.state in {"running", "stopping"}:
-            if not discard:
-                return await self._stop(build, "cancel")
-            await self._kill("cancel")
-            build = self._book.find(build_id)
-            if build.state == "built":  # it was done before it could be ended
-                return build
         if discard:
-            await finish_in_thread(partial(remove_tree, work_folder_of(Path(build.request.out))))
-        message = progress.cancelled_note(build, discarded=discard)
-        return await self._change(build, state="cancelled", message=message, layer=0 if discard else build.layer)
+            out = build.request.out
+            self._check_free(out, f"Another build into {out} needs these layers; cancel this one and keep them.", build)
+        self._registry.audit.append(actor, "build.cancel", build_id, discard=discard)
+        if discard:
+            return await self._discard(build)
+        if build.state in {"running", "stopping"}:
+            return await self._stop(build, "cancel")
+        return await self._cancelled(build, discarded=False)
+
+    async def _discard(self, build: Build) -> Build:
+        """End a build and remove its layers; until that is done nobody else gets its folder."""
+        out = build.request.out
+        self._removing.add(out)
+        try:
+            if build.state in {"running", "stopping"}:
+                await self._kill("cancel")
+                build = self._book.find(build.build_id)
+                if build.state == "built":  # it was done before it could be ended
+                    return build
+            # First: what is cancelled does not get its turn while it is being removed.
+            build = await self._cancelled(build, discarded=True)
+            await finish_in_thread(partial(remove_tree, work_folder_of(Path(out))))
+        finally:
+            self._removing.discard(out)
+        return build
 
     async def publish(self, build_id: str, actor: Actor) -> Build:
         """Make a finished library one that can be deployed. Raises NotFound, BuildRefused."""
@@ -177,13 +195,36 @@ class BuildJobs:
             raise BuildRefused(f"{out} cannot be the library's folder; choose a new one, like {out}-library.")
         return msgspec.structs.replace(request, source=str(source), out=str(out))
 
-    def _draft_problem(self, request: BuildRequest) -> str:
+    def _check_free(self, out: str, taken: str, but: Build | None = None) -> None:
+        """Raise BuildRefused with `taken` if a build other than `but` goes on in a folder, or if it is tidied up."""
+        if out in self._removing:
+            raise BuildRefused(f"The finished layers of {out} are being removed; ask again in a moment.")
+        others = [one for one in self._book.all() if but is None or one.build_id != but.build_id]
+        if any(one.goes_on and one.request.out == out for one in others):
+            raise BuildRefused(taken)
+
+    async def _estimated(self, request: BuildRequest) -> BuildEstimate:
+        waits = any(one.goes_on for one in self._book.all())
+        return await estimate_build(request, self._exporter, self._obstacles, waits=waits)
+
+    def _obstacles(self, request: BuildRequest) -> list[str]:
+        """Return why a draft's target cannot be one, and why a library cannot be replaced."""
+        found = []
         try:
             if request.draft_for:
                 self._shelf.of_model(request.draft_for)
         except DeployRefused as error:
-            return str(error)
-        return ""
+            found.append(str(error))
+        return [*found, self._in_use(request)]
+
+    def _in_use(self, request: BuildRequest) -> str:
+        """Say why a build must not replace the library that is in its folder; empty: it may."""
+        user = self._shelf.user_of_folder(Path(request.out)) if request.replace else ""
+        return f"{request.out} cannot be replaced: {user}. End that first, or choose another folder." if user else ""
+
+    async def _cancelled(self, build: Build, *, discarded: bool) -> Build:
+        message = progress.cancelled_note(build, discarded=discarded)
+        return await self._change(build, state="cancelled", message=message, layer=0 if discarded else build.layer)
 
     async def _publish(self, build: Build, actor: Actor) -> None:
         """Put a library on the shelf. Raises BuildRefused."""
@@ -205,7 +246,9 @@ class BuildJobs:
         if waiting is not None:
             by = Actor(waiting.by)
             publish = partial(self._publish, actor=by)
-            self._attempt = Attempt(waiting.build_id, self._book, self._exporter, publish, self._now_s)
+            self._attempt = Attempt(
+                waiting.build_id, self._book, self._exporter, publish, self._now_s, in_use=self._in_use
+            )
             self._worker = asyncio.create_task(self._attempt.run(), name=f"build {waiting.model_id}")
             self._worker.add_done_callback(lambda _: self._turn())
 

@@ -14,7 +14,7 @@ MAX_ENTRIES = 1000
 
 
 class Places:
-    """Everything below `root`, links followed."""
+    """Everything below `root`, links followed, but what is hidden there."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -22,15 +22,16 @@ class Places:
     def place(self, text: str) -> Path:
         """Return a path that may be used, links followed. Raises BuildRefused."""
         path = Path(text)
-        try:
-            found = path.resolve()
-            inside = path.is_absolute() and found.is_relative_to(self.root)
-        except (OSError, ValueError, RuntimeError):  # a null byte, a loop of links
-            inside = False
-        if not inside:
+        found = _resolved(path) if path.is_absolute() else None
+        if found is None or not found.is_relative_to(self.root):
             raise BuildRefused(
                 f"{text[:200]} is not below {self.root}, the folder for models on the console's PC; copy it there, or "
                 "start the console with another one: fallow-console serve --models FOLDER"
+            )
+        if self._is_hidden(found):
+            raise BuildRefused(
+                f"{text[:200]} is hidden: no folder below {self.root} whose name begins with a dot is used; copy it to "
+                "another one, or start the console there: fallow-console serve --models FOLDER"
             )
         return found
 
@@ -54,10 +55,22 @@ class Places:
     def _is_shown(self, path: Path) -> bool:
         if path.name.startswith("."):
             return False
-        try:
-            return not path.is_symlink() or path.resolve().is_relative_to(self.root)
-        except (OSError, RuntimeError):  # a loop of links
-            return False
+        if not path.is_symlink():
+            return True
+        found = _resolved(path)
+        return found is not None and found.is_relative_to(self.root) and not self._is_hidden(found)
+
+    def _is_hidden(self, path: Path) -> bool:
+        """Whether a path below the root is one of those that programs keep their keys and settings in."""
+        return any(part.startswith(".") for part in path.relative_to(self.root).parts)
+
+
+def _resolved(path: Path) -> Path | None:
+    """Follow the links of a path; None where that is not possible."""
+    try:
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError):  # a null byte, a loop of links
+        return None
 
 
 def _entry(path: Path) -> Entry | None:

@@ -25,7 +25,7 @@ _STATES: dict[Wish, Literal["paused", "cancelled", "interrupted"]] = {
 
 
 def begun(build: Build, now_s: float) -> Build:
-    """The exporter was started."""
+    """The exporter was started. What an earlier attempt made counts no more."""
     return msgspec.structs.replace(
         build,
         state="running",
@@ -37,6 +37,11 @@ def begun(build: Build, now_s: float) -> Build:
         news_s=now_s,
         ended_s=None,
         memory_bytes=0,
+        digest="",
+        size_bytes=0,
+        gate=None,
+        evaluation=None,
+        evaluation_problem="",
     )
 
 
@@ -103,7 +108,8 @@ def found_again(build: Build, now_s: float) -> Build:
     )
     if build.digest:
         problem = "The console's service ended meanwhile." if build.phase == "evaluating" else ""
-        message = "" if build.published else "The service ended before it was published; publish it now."
+        is_due = build.request.publish and not build.published
+        message = "The service ended before it was published; publish it now." if is_due else ""
         return msgspec.structs.replace(build, state="built", phase="done", message=message, evaluation_problem=problem)
     return msgspec.structs.replace(build, state="interrupted", message=stopped_note(build, "interrupt"), error="")
 

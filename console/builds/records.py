@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -49,11 +50,12 @@ class Records:
         for path in (self._folder / f"{build_id}.json", self._log(build_id)):
             remove(path)
 
-    def note(self, build_id: str, line: str) -> None:
-        """Add a line to a build's log, unless it is full or the disk is."""
+    def note(self, build_id: str, lines: Sequence[str]) -> None:
+        """Add lines to a build's log, unless it is full or the disk is."""
         with contextlib.suppress(OSError), self._log(build_id).open("a", encoding="utf-8") as file:
-            if file.tell() < MAX_LOG_BYTES:
-                file.write(line[:2000].replace("\n", " ") + "\n")
+            for line in lines:
+                if file.tell() < MAX_LOG_BYTES:
+                    file.write(line[:2000].replace("\n", " ") + "\n")
 
     def tail(self, build_id: str) -> list[str]:
         """Return the last lines of a build's log."""

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from console.api.admin.build_types import BuildRequest
+from console.api.server import ApiServer
 from console.cli import main
+from console.errors import PortUnavailable
+from console.registry.audit import Actor
 from console.service import ConsoleService, ServiceSettings
 from shard_export.library.store import verify_library
 from tests.support.builds import Stage, make_played_checkpoint
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 Run = Callable[..., Any]
 REAL_BUILD_S = 600.0
@@ -49,6 +53,33 @@ async def reached(run: Run, build_id: str, what: str, is_there: Callable[[dict[s
     except TimeoutError:
         pytest.fail(f"it is not {what}: {build}")
     return build
+
+
+async def test_builds_are_found_before_anybody_can_ask_and_go_on_only_where_the_api_can_be_served(
+    tmp_path: Path, settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path / "stage")
+    monkeypatch.setattr("console.builds.jobs.Exporter", lambda: stage.exporter)
+    source = str(make_played_checkpoint(tmp_path / "models" / "toy"))
+    async with ConsoleService(settings) as service:
+        for name in ("one", "two"):
+            await service._builds.begin(BuildRequest(source, str(tmp_path / "models" / name)), Actor("user:ada"))
+        await until(lambda: service._builds.views().builds[1].phase == "preparing")
+    seen: list[list[str]] = []
+
+    async def taken(_: ApiServer) -> None:
+        seen.append([build.state for build in service._builds.views().builds])
+        raise PortUnavailable("It is taken.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ApiServer, "start", taken)
+        service = ConsoleService(settings)
+        with pytest.raises(PortUnavailable):
+            await service.start()
+    assert seen == [["queued", "interrupted"]]
+    stage.let()
+    async with ConsoleService(settings) as service:
+        await until(lambda: service._builds.views().builds[0].published)
 
 
 async def test_a_build_from_first_to_last(

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from console.api.admin.build_types import Build, BuildRequest
 from console.builds.exporter import Exporter
+from console.builds.jobs import BuildJobs
+from console.registry.audit import Actor
+from console.registry.registry import Registry
 from shard_export.library.manifest import EndToEnd
 from tests.support import played_exporter
 from tests.support.libraries import make_library
 
+ADA = Actor("user:ada", "10.0.0.9")
 LAYERS = 4
 ALL = 1000
+Make = Callable[[], BuildJobs]
 
 
 class Stage:
@@ -39,6 +46,10 @@ class Stage:
     def fail(self, sentence: str) -> None:
         """Let it fail where it would go on; empty: not any more."""
         self._write("fail", sentence)
+
+    def end_with(self, exit_code: int) -> None:
+        """Let it end with this exit code after it published its library."""
+        self._write("exit_code", str(exit_code))
 
     @property
     def runs(self) -> list[list[str]]:
@@ -70,3 +81,17 @@ def make_played_checkpoint(folder: Path, *, family: str = "llama", layers: int =
     raw = json.dumps(head).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(raw)) + raw + bytes(end))
     return folder
+
+
+def asked(root: Path, **fields: object) -> BuildRequest:
+    values: dict[str, object] = {"source": str(root / "toy"), "out": str(root / "library")}
+    return BuildRequest(**(values | fields))  # type: ignore[arg-type]  # the fields of a request
+
+
+def only(jobs: BuildJobs) -> Build:
+    (build,) = jobs.views().builds
+    return build
+
+
+def audited(registry: Registry, search: str) -> list[str]:
+    return [entry.action for entry in registry.audit.list(search=search)]

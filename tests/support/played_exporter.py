@@ -2,7 +2,8 @@
 
 Run as `python played_exporter.py STAGE build|evaluate|families ...`; `tests.support.builds` has the folder STAGE and
 what is in it. It imports only what starts at once. It works on a layer when the file `layers` holds a larger number
-than the layer's index, fails with the text of `fail`, and its library is a copy of the folder `library`.
+than the layer's index, fails with the text of `fail`, ends with the number in `exit_code`, and its library is a copy of
+the folder `library`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Player:
             "published", folder=str(out), library_digest=self._read("digest"), size_bytes=4321, seconds=2.0,
             top1_agreement=0.831, mean_kl=0.104,
         )  # fmt: skip
-        return 0
+        return int(self._read("exit_code") or 0)
 
     def _fail(self, error: str, message: str, exit_code: int) -> int:
         self._say("failed", error=error, message=message, exit_code=exit_code)

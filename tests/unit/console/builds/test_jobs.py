@@ -4,83 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
-from console.api.admin.build_types import Build, BuildRequest
+from console.api.admin.build_types import BuildRequest
 from console.builds import exporter as exporter_module
-from console.builds.book import Book
-from console.builds.exporter import INSTALL, Exporter
+from console.builds.exporter import Exporter
 from console.builds.jobs import BuildJobs
-from console.builds.places import Places
 from console.builds.records import Records
-from console.errors import BuildRefused
-from console.fleet.distribution import Distribution
 from console.libraries import LibraryShelf
-from console.registry.audit import Actor
-from console.registry.errors import NotFound
 from console.registry.registry import Registry
-from shard_export.library.store import work_folder_of
-from tests.support.builds import LAYERS, Stage, make_played_checkpoint
+from tests.support.builds import ADA, LAYERS, Make, Stage, asked, audited, only
 from tests.support.patience import until
-
-ADA = Actor("user:ada", "10.0.0.9")
-Make = Callable[[], BuildJobs]
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path / "stage")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    make_played_checkpoint(tmp_path / "models" / "toy")
-    return tmp_path / "models"
-
-
-@pytest.fixture
-def shelf(registry: Registry) -> LibraryShelf:
-    return LibraryShelf(registry, Distribution())
-
-
-@pytest.fixture
-async def make(
-    tmp_path: Path, registry: Registry, shelf: LibraryShelf, stage: Stage, root: Path
-) -> AsyncIterator[Make]:
-    made: list[BuildJobs] = []
-
-    def make_jobs() -> BuildJobs:
-        made.append(BuildJobs(registry, shelf, Book(Records(tmp_path / "builds")), Places(root), stage.exporter))
-        return made[-1]
-
-    yield make_jobs
-    for jobs in made:
-        await jobs.close()
-
-
-@pytest.fixture
-async def jobs(make: Make) -> BuildJobs:
-    jobs = make()
-    await jobs.restore()
-    return jobs
-
-
-def asked(root: Path, **fields: object) -> BuildRequest:
-    values: dict[str, object] = {"source": str(root / "toy"), "out": str(root / "library")}
-    return BuildRequest(**(values | fields))  # type: ignore[arg-type]  # the fields of a request
-
-
-def only(jobs: BuildJobs) -> Build:
-    (build,) = jobs.views().builds
-    return build
-
-
-def audited(registry: Registry, search: str) -> list[str]:
-    return [entry.action for entry in registry.audit.list(search=search)]
 
 
 async def test_a_build_runs_is_evaluated_and_can_be_deployed(
@@ -157,23 +96,54 @@ async def test_a_build_can_be_paused_and_cancelled_before_its_turn(jobs: BuildJo
     assert (cancelled.state, cancelled.message) == ("cancelled", "It was cancelled: nothing of it is kept.")
 
 
-@pytest.mark.parametrize("discard", [False, True])
-async def test_cancelling_keeps_or_removes_what_is_finished(
-    jobs: BuildJobs, stage: Stage, root: Path, discard: bool
+@pytest.mark.parametrize("end", ["pause", "cancel"])
+async def test_a_service_that_ends_meanwhile_does_not_change_what_was_asked_of_a_build(
+    jobs: BuildJobs, make: Make, root: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    stage.let(3)
+    monkeypatch.setattr(exporter_module.Child, "_signal", lambda *_: None)  # it does not end by itself
     build_id = (await jobs.begin(asked(root), ADA)).build_id
-    await until(lambda: only(jobs).layer == 3)
-    await jobs.cancel(build_id, ADA, discard=discard)
-    await until(lambda: only(jobs).state == "cancelled")
-    assert work_folder_of(root / "library").exists() != discard
-    assert ("nothing of it is kept" in only(jobs).message) == discard
-    with pytest.raises(BuildRefused, match="cancelled, so it cannot be resumed"):
-        await jobs.resume(build_id, ADA)
+    await until(lambda: only(jobs).phase == "preparing")
+    await (jobs.pause(build_id, ADA) if end == "pause" else jobs.cancel(build_id, ADA, discard=False))
+    assert only(jobs).state == "stopping"
+    await jobs.close()
+    again = make()
+    await again.restore()
+    assert only(again).state == {"pause": "paused", "cancel": "cancelled"}[end]
+
+
+async def test_an_exporter_that_fails_after_its_last_word_has_built_nothing(
+    jobs: BuildJobs, stage: Stage, root: Path, shelf: LibraryShelf
+) -> None:
     stage.let()
-    await jobs.begin(asked(root), ADA)
-    await until(lambda: jobs.views().builds[0].state == "built")
-    assert jobs.views().builds[0].kept_layers == (0 if discard else 3)
+    stage.end_with(3)
+    await jobs.begin(asked(root, evaluate=True), ADA)
+    await until(lambda: only(jobs).state == "failed")
+    await until(lambda: jobs._worker is not None and jobs._worker.done())
+    assert only(jobs).state == "failed"
+    assert "(exit code 3)" in only(jobs).message
+    assert shelf.list() == []
+    assert [run[0] for run in stage.runs if run[0] == "evaluate"] == []
+
+
+async def test_the_disk_is_never_waited_for_on_the_event_loop(
+    jobs: BuildJobs, stage: Stage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers: list[threading.Thread] = []
+    note = Records.note
+
+    def seen(records: Records, build_id: str, lines: Sequence[str]) -> None:
+        writers.append(threading.current_thread())
+        note(records, build_id, lines)
+
+    monkeypatch.setattr(Records, "note", seen)
+    stage.let()
+    build_id = (await jobs.begin(asked(root), ADA)).build_id
+    await until(lambda: only(jobs).published)
+    assert writers
+    assert threading.main_thread() not in writers
+    log = (await jobs.detail(build_id)).log
+    assert [line.split(" ", 1)[1] for line in log if "layer" in line][-1].startswith("layer 4 of 4")
+    assert "The library is complete" in log[-1]
 
 
 async def test_a_failed_build_says_why_and_can_be_resumed(jobs: BuildJobs, stage: Stage, root: Path) -> None:
@@ -208,6 +178,7 @@ async def test_a_build_survives_a_restart_as_interrupted(jobs: BuildJobs, make: 
     stage.let()
     again = make()
     await again.restore()
+    again.go_on()
     interrupted = again.views().builds[1]
     assert (interrupted.state, interrupted.layer) == ("interrupted", 2)
     assert "The console's service ended while it was built: 2 finished layers are kept" in interrupted.message
@@ -240,64 +211,6 @@ async def test_a_record_that_cannot_be_read_is_reported_and_costs_no_other(
     await jobs.restore()
     await jobs.begin(asked(root), ADA)
     assert only(jobs).goes_on
-
-
-async def test_what_cannot_be_built_is_refused_with_what_to_do(jobs: BuildJobs, root: Path, tmp_path: Path) -> None:
-    make_played_checkpoint(root / "odd", family="mamba")
-    (root / "taken").mkdir()
-    (root / "taken" / "letter.txt").write_text("mine")
-    for fields, why in (
-        ({"source": str(root / "nowhere")}, "neither a folder with a model nor a .gguf file"),
-        ({"source": str(root)}, "holds no config.json"),
-        ({"source": str(root / "odd")}, "family mamba cannot be built: its layers keep no keys"),
-        ({"out": str(root / "taken")}, "is no layer library, so it is not touched"),
-        ({"out": str(tmp_path / "elsewhere")}, "is not below"),
-        ({"source": "toy"}, "is not below"),
-        ({"out": str(root / "toy")}, "cannot be the library's folder"),
-        ({"out": str(root)}, "cannot be the library's folder"),
-        ({"draft_for": "nobody"}, "no layer library of 'nobody'"),
-    ):
-        with pytest.raises(BuildRefused, match=why):
-            await jobs.begin(asked(root, **fields), ADA)
-    await jobs.begin(asked(root), ADA)
-    with pytest.raises(BuildRefused, match="being built already"):
-        await jobs.begin(asked(root), ADA)
-    with pytest.raises(NotFound):
-        await jobs.detail("0" * 12)
-
-
-async def test_too_little_memory_or_disk_is_refused(
-    jobs: BuildJobs, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("shard_export.library.estimates.MEMORY_BYTES_PER_WEIGHT", 1e15)
-    with pytest.raises(BuildRefused, match=r"GB of memory and .* are free; close other programs"):
-        await jobs.begin(asked(root), ADA)
-    monkeypatch.undo()
-    monkeypatch.setattr("shard_export.library.estimates.OVERHEAD_BYTES", 1 << 60)
-    estimate = await jobs.estimate(asked(root))
-    assert "on the disk and" in estimate.problems[0]
-
-
-async def test_a_pc_without_the_exporter_is_told_what_to_install(
-    registry: Registry, shelf: LibraryShelf, root: Path, tmp_path: Path
-) -> None:
-    exporter = Exporter(needed=["a_package_nobody_has"])
-    jobs = BuildJobs(registry, shelf, Book(Records(tmp_path / "builds")), Places(root), exporter)
-    await jobs.restore()
-    assert jobs.views().missing == INSTALL
-    with pytest.raises(BuildRefused, match="pip install"):
-        await jobs.begin(asked(root), ADA)
-
-
-async def test_an_exporter_that_cannot_be_started_fails_the_build(
-    registry: Registry, shelf: LibraryShelf, root: Path, tmp_path: Path
-) -> None:
-    exporter = Exporter([str(tmp_path / "nothing")], needed=())
-    jobs = BuildJobs(registry, shelf, Book(Records(tmp_path / "builds")), Places(root), exporter)
-    await jobs.restore()
-    await jobs.begin(asked(root), ADA)
-    await until(lambda: only(jobs).state == "failed")
-    assert "cannot be started (No such file" in only(jobs).message
 
 
 @pytest.mark.skipif(not hasattr(os, "getpriority"), reason="Windows has classes of priority")

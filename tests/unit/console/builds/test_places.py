@@ -64,6 +64,29 @@ def test_nothing_above_or_beside_the_root_is_shown(root: Path, tmp_path: Path) -
         places.look(str(root / "Notes.txt"))
 
 
+def test_what_is_hidden_is_neither_entered_nor_written(root: Path) -> None:
+    (root / ".hidden" / "keys").mkdir()
+    (root / "toy" / ".cache").mkdir()
+    (root / "shown").symlink_to(root / ".hidden" / "keys")
+    places = Places(root)
+    for name in (
+        ".hidden",
+        ".hidden/keys",
+        ".hidden/new",
+        ".new",
+        "toy/.cache",
+        "toy/.cache/new",
+        "shown",
+        "shown/new",
+    ):
+        for ask in (places.look, places.place):
+            with pytest.raises(BuildRefused, match="is hidden"):
+                ask(str(root / name))
+    assert "shown" not in [entry.name for entry in places.look("").entries]
+    below = Places(root / ".hidden")  # where the console was started with it, it is the folder for models
+    assert below.place(str(root / ".hidden" / "keys")) == root / ".hidden" / "keys"
+
+
 def test_a_folder_with_more_than_fits_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places_module, "MAX_ENTRIES", 2)
     folder = Places(root).look("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from console.api.admin.build_types import Build, BuildRequest
+from console.api.admin.build_types import Build, BuildRequest, Evaluation
 from console.builds import progress
 from shard_export.library.events import BuildPublished, BuildStarted, LayerDone
 
@@ -64,6 +64,26 @@ def test_what_was_built_when_the_service_ended_is_built_afterwards() -> None:
     found = progress.found_again(msgspec.structs.replace(running, phase="evaluating"), 9.0)
     assert (found.state, found.evaluation_problem) == ("built", "The console's service ended meanwhile.")
     assert "publish it now" in found.message
+
+
+def test_what_an_earlier_attempt_made_counts_no_more() -> None:
+    once = progress.heard(progress.begun(build(), 0.0), BuildPublished("/o", "d" * 64, 5, 1.0, 0.8, 0.1), 2.0)
+    once = msgspec.structs.replace(
+        once, evaluation=Evaluation("int4", 5.0, 9, 0.8, 0.1, 22.0, 23.0), evaluation_problem="It was left out."
+    )
+    again = progress.begun(msgspec.structs.replace(once, state="failed"), 10.0)
+    assert (again.digest, again.size_bytes, again.gate) == ("", 0, None)
+    assert (again.evaluation, again.evaluation_problem) == (None, "")
+    assert progress.ended(again, 0, "", "", 11.0).state == "failed"
+
+
+def test_who_did_not_ask_for_publishing_is_not_told_of_it_after_a_restart() -> None:
+    request = BuildRequest(source="/s", out="/o", publish=False)
+    running = progress.heard(
+        progress.begun(build(request=request), 0.0), BuildPublished("/o", "d" * 64, 5, 1.0, 0.8, 0.1), 2.0
+    )
+    found = progress.found_again(running, 9.0)
+    assert (found.state, found.message) == ("built", "")
 
 
 def test_times_of_several_attempts_add_up() -> None:
