@@ -12,8 +12,9 @@ from pytestqt.qtbot import QtBot
 from console.chat.records import Message
 from console.chat.render import Shades, code_html, markdown_html
 from console.chat.tree import Fork
+from console.chat.window.column import MOST_VIEWS
 from console.chat.window.message import Shown
-from console.chat.window.thread import MOST_VIEWS, Thread
+from console.chat.window.thread import Thread
 
 CODE = "Some words before.\n\n```python\n" + "x = [1, 2, 3]\n" * 12 + "```\n\nAnd after.\n"
 
