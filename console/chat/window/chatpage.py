@@ -7,7 +7,6 @@ from collections.abc import Callable
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QMenu,
     QStackedLayout,
@@ -25,7 +24,9 @@ from console.chat.window.answers import Answers
 from console.chat.window.composer import Composer
 from console.chat.window.desk import Desk
 from console.chat.window.findbar import FindBar
+from console.chat.window.finder import Finder
 from console.chat.window.message import Shown
+from console.chat.window.modelbox import ModelBox
 from console.chat.window.states import Banner, EmptyPage
 from console.chat.window.thread import Thread
 
@@ -46,15 +47,12 @@ class ChatPage(QWidget):
         self.thread_ = Thread()
         self.composer = Composer(actions)
         self.find_bar = FindBar()
-        self.model = QComboBox()
-        self.model.setAccessibleName("Model")
-        self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self._finder = Finder(desk, answers, self.thread_, self.find_bar)
+        self.model = ModelBox(desk)
         self.heading = label(bold=True)
         self.banner = Banner()
         self.empty = EmptyPage()
         self._sentences: dict[str, Sentences] = {}
-        self._found: list[str] = []
-        self._at = 0
         self._shown_chat: str | None = ""
         self._meter = QTimer(self)
         self._meter.setInterval(METER_MS)
@@ -165,7 +163,7 @@ class ChatPage(QWidget):
         desk.branch_changed.connect(lambda: self._show_branch(anew=False))
         desk.chats_changed.connect(self._show_heading)
         desk.message_changed.connect(self._replace)
-        desk.models_changed.connect(self._show_models)
+        desk.models_changed.connect(self._show_meter)
         desk.connection_changed.connect(self._show_connection)
         desk.settings_changed.connect(self._settle)
         answers.grew.connect(self._grow)
@@ -180,11 +178,8 @@ class ChatPage(QWidget):
         self.composer.files_changed.connect(desk.keep_files)
         desk.files_changed.connect(self._show_files)
         self.composer.field.scrolls.connect(thread.scroll_by_key)
-        self.model.activated.connect(self._pick)
         self.banner.retry.clicked.connect(desk.ask_models)
         self.banner.sign_in.clicked.connect(self.wants_sign_in)
-        self.find_bar.searched.connect(self._search)
-        self.find_bar.stepped.connect(self._step)
         self.find_bar.closed.connect(self.composer.field.setFocus)
 
     def _open(self) -> None:
@@ -194,7 +189,8 @@ class ChatPage(QWidget):
         self.composer.set_files(self.desk.files)
         self.composer.set_running(self.desk.open_id in self.answers.running)
         self._show_heading()
-        self._show_models()
+        self.model.show_models()
+        self._show_meter()
 
     def _show_heading(self) -> None:
         self.heading.setText(self.desk.chat.title if self.desk.chat else "New chat")
@@ -287,48 +283,5 @@ class ChatPage(QWidget):
         limit = model.context_tokens if model is not None else 0
         self.composer.meter.show_used(tokens, limit, estimated=estimated or running is not None, speed=speed)
 
-    # The model
-
-    def _show_models(self) -> None:
-        wanted = self.desk.setup.model
-        known = [model.id for model in self.desk.models]
-        names = [*known, *([wanted] if wanted and wanted not in known else [])]
-        texts = [name if name in known and self._ready(name) else f"{name} (not there now)" for name in names]
-        if texts != [self.model.itemText(place) for place in range(self.model.count())]:
-            self.model.clear()
-            for name, text in zip(names, texts, strict=True):
-                self.model.addItem(text, name)
-        self.model.setCurrentIndex(names.index(wanted) if wanted in names else -1)
-        self.model.setPlaceholderText("No model")
-        self._show_meter()
-
-    def _ready(self, name: str) -> bool:
-        model = self.desk.model(name)
-        return model is not None and model.ready
-
-    def _pick(self, place: int) -> None:
-        self.desk.pick_model(self.model.itemData(place))
-
     def _show_connection(self) -> None:
         self.banner.show_problem(self.desk.problem)
-
-    # Finding
-
-    def _search(self, words: str) -> None:
-        wanted = words.casefold()
-        branch = self.answers.so_far(self.desk.branch)
-        self._found = [message.id for message in branch if wanted and wanted in message.text.casefold()]
-        self._at = len(self._found) - 1
-        self.thread_.mark(words)
-        self._go()
-
-    def _step(self, by: int) -> None:
-        if self._found:
-            self._at = (self._at + by) % len(self._found)
-            self._go()
-
-    def _go(self) -> None:
-        self.find_bar.show_count(self._at + 1, len(self._found))
-        if self._found:
-            self.thread_.to_message(self._found[self._at])
-            self.thread_.mark(self.find_bar.field.text().strip())
