@@ -211,6 +211,8 @@ class CodePart(QFrame):
     def fit(self, width: int) -> int:
         """Return how high the code is at a width."""
         inner = width - 2 * self._margin
+        # A layout inside another one hears of what changed in it only after this.
+        self._head.invalidate()
         return self._head.sizeHint().height() + self.code.fit(inner) + self._margin + self._margin // 2
 
     def _fit_font(self) -> None:

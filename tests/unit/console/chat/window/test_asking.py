@@ -105,6 +105,9 @@ def test_text_size_reaches_every_label_and_all_code_there_is_and_comes(talk: Tal
     for name, found in after.items():
         (size,) = before[name]
         assert [*found] == [pytest.approx(2 * size, abs=0.2)], name
+    parts = talk.window.findChildren(CodePart)
+    assert parts
+    talk.qtbot.waitUntil(lambda: all(part.code.height() >= part.code.document().size().height() for part in parts))
 
 
 @pytest.mark.parametrize("wish", ["regenerate", "edit"])
