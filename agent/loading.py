@@ -17,6 +17,7 @@ import msgspec
 from agent.link.closing import LinkDown
 from agent.link.errors import SignatureRefused
 from agent.link.fetch import Fetcher
+from agent.link.manifests import files_beside
 from agent.link.messages import LayerRange, LoadStage, StageProgress
 from agent.link.store import Store
 from agent.link.store_errors import FileDamaged, ManifestBad, StoreError
@@ -186,12 +187,14 @@ class StageLoader:
         files = set[str]()
         for wanted in ranges:
             try:
-                units = self._store.manifest(wanted.library_digest).units_of_range(wanted.first, wanted.last)
+                manifest = self._store.manifest(wanted.library_digest)
+                units = manifest.units_of_range(wanted.first, wanted.last)
             except (StoreError, ValueError) as error:
                 log.debug("Nothing is kept of %s: %s", wanted.library_digest, error)
                 continue
             files.add(wanted.library_digest)
             files |= {record.sha256 for unit in units for record in (unit.xml, unit.bin)}
+            files |= {record.sha256 for record in files_beside(manifest, wanted.last)}
         self._store.pin(_PLANS, files)
 
     async def forget(self, folder_name: str) -> None:

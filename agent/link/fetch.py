@@ -19,6 +19,7 @@ from agent.link.closing import LinkCut, LinkDown, LinkRefused
 from agent.link.errand import Errand, OnProgress
 from agent.link.errors import LinkError
 from agent.link.locating import CannotLocate, DialBulk, locate
+from agent.link.manifests import files_beside
 from agent.link.pace import Pace
 from agent.link.speed import Throughput, Transfer, read_end
 from agent.link.store import Store
@@ -94,7 +95,7 @@ class Fetcher:
     async def fetch_range(
         self, digest: str, first: int, last: int, stage_name: str, on_progress: OnProgress = lambda _done, _total: None
     ) -> tuple[Manifest, Path]:
-        """Get the manifest and the units of layers `first <= i < last`; return them as a library folder.
+        """Get the manifest and what layers `first <= i < last` need; return it as a library folder.
 
         Raises FetchError, LinkRefused or StoreError. What was fetched before an error stays for the next try.
         """
@@ -108,10 +109,12 @@ class Fetcher:
                         f"The plan asks for layers {first} to {last} of a model with {manifest.layer_count}."
                     )
                 units = manifest.units_of_range(first, last)
-                records = {record.sha256: record for unit in units for record in (unit.xml, unit.bin)}
+                extra = files_beside(manifest, last)
+                files = [record for unit in units for record in (unit.xml, unit.bin)] + extra
+                records = {record.sha256: record for record in files}
                 self._store.pin(_WANTED, [digest, *records])
                 await self._fetch_all(list(records.values()), on_progress, self.peers)
-                folder = await finish_in_thread(partial(self._store.materialise, digest, units, stage_name))
+                folder = await finish_in_thread(partial(self._store.materialise, digest, units, stage_name, extra))
             finally:
                 self._store.unpin(_WANTED)
         return manifest, folder

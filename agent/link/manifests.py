@@ -18,8 +18,11 @@ from shard_export.library.manifest import FORMAT_VERSION, MANIFEST_NAME, FileRec
 MAX_LAYERS = 4096
 MAX_PATH_CHARS = 200
 MAX_FILE_BYTES = 1 << 44
+MAX_TOKENIZER_BYTES = 64 << 20
 MAX_SIZE = 1 << 31
 """Of anything a manifest counts: far beyond real models, and what memory is reckoned with stays exact."""
+
+TOKENIZER_NAME = "tokenizer.json"
 
 _HEX = frozenset("0123456789abcdef")
 _FORBIDDEN = frozenset('\\:*?"<>|')
@@ -40,6 +43,18 @@ def parse_manifest(data: bytes) -> Manifest:
     _check_sizes(manifest)
     _check_files(manifest.files())
     return manifest
+
+
+def tokenizer_file(manifest: Manifest) -> FileRecord | None:
+    """Return the file that says what the model's token ids mean; None: the library has none."""
+    files = manifest.tokens.files
+    return next((file for file in files if PurePosixPath(file.path).name == TOKENIZER_NAME), None)
+
+
+def files_beside(manifest: Manifest, last: int) -> list[FileRecord]:
+    """List what a stage with layers up to `last` needs beside its units: the tail keeps answers to grammars."""
+    tokenizer = tokenizer_file(manifest) if last == manifest.layer_count else None
+    return [tokenizer] if tokenizer is not None and tokenizer.size_bytes <= MAX_TOKENIZER_BYTES else []
 
 
 def is_sha256(text: str) -> bool:

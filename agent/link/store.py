@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 
 from agent.link.manifests import is_sha256, parse_manifest
 from agent.link.store_errors import FileDamaged, ManifestBad, StoreFull, disk_errors
-from shard_export.library.manifest import MANIFEST_NAME, Manifest, Unit
+from shard_export.library.manifest import MANIFEST_NAME, FileRecord, Manifest, Unit
 
 _HASH_BLOCK_BYTES = 1 << 20
 _RESERVE_BYTES = 64 << 20
@@ -139,13 +139,13 @@ class Store:
         """Parse and check a stored manifest. Raises ManifestBad, FileDamaged or StoreBroken."""
         return parse_manifest(self.read(digest))
 
-    def materialise(self, digest: str, units: Sequence[Unit], name: str) -> Path:
-        """Build `stages/name` in the library's layout: the manifest and these units, as hard links (or copies).
+    def materialise(self, digest: str, units: Sequence[Unit], name: str, extra: Sequence[FileRecord] = ()) -> Path:
+        """Build `stages/name` in the library's layout: the manifest, these units and files, as hard links (or copies).
 
         Links already right stay; the manifest comes last, so its presence means complete. Raises StoreError.
         """
         folder = self._stages / name
-        files = [record for unit in units for record in (unit.xml, unit.bin)]
+        files = [*(record for unit in units for record in (unit.xml, unit.bin)), *extra]
         names = {digest, *(record.sha256 for record in files)}
         self.pin(_stage_pin(name), names)
         with disk_errors():

@@ -3,6 +3,7 @@
 StageError
  ├─ StageLoadError   the stage could not be loaded; `code` as in StageFailed (`damaged`, `memory`, `load` ...)
  ├─ StageGone        the child process has ended
+ ├─ GrammarUnusable  an answer cannot be kept to its grammar; the other streams go on
  └─ StepError        one step failed; `code` is what the NACK carries
      ├─ Yielded      `yielded`: this PC's owner is back and nothing is computed
      ├─ BadStep      `bad_step`: the frame contradicts the stage's state
@@ -28,6 +29,10 @@ class StageLoadError(StageError):
 
 class StageGone(StageError):
     """The child process of the stage has ended."""
+
+
+class GrammarUnusable(StageError):
+    """An answer cannot be kept to its grammar."""
 
 
 class StepError(StageError):

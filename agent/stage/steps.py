@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,8 +21,9 @@ from agent.stage import activations
 from agent.stage.engines.base import Engine
 from agent.stage.engines.selection import Selection
 from agent.stage.errors import BadStep, StaleEpoch, StepError
+from agent.stage.grammar import Grammars, can_constrain
 from agent.stage.tail import Tail
-from agent.stage.types import Epoch, Logprobs, Nack, StageReport, StageSpec, StageTiming, StepTable
+from agent.stage.types import Epoch, Logprobs, Nack, Refusal, StageReport, StageSpec, StageTiming, StepTable
 
 GENTLE_INFER_MS = 80
 """An inference cannot be interrupted, and 100 ms after the owner's first input nothing may begin or go on."""
@@ -29,12 +32,21 @@ _table_decoder = msgspec.msgpack.Decoder(StepTable)
 _encoder = msgspec.msgpack.Encoder()
 
 
+class _Computed(NamedTuple):
+    """What a stage makes of a step: hidden states, or at the tail ids and what else was found of them."""
+
+    output: np.ndarray | None
+    logprobs: list[Logprobs | None]
+    refused: list[Refusal]
+
+
 class StepRunner:
     """Answers frames for one loaded stage: the engine, and at the last one the sampling."""
 
     def __init__(self, spec: StageSpec, engine: Engine, clock: Callable[[], float] = time.perf_counter) -> None:
         self._spec, self._engine, self._clock = spec, engine, clock
-        self._tail = Tail(engine.shape.vocab_size) if engine.shape.is_tail else None
+        self._grammars = Grammars(Path(spec.folder))
+        self._tail = self._new_tail() if engine.shape.is_tail else None
 
     def answer(self, data: bytes | memoryview, arrived_s: float) -> bytes:
         """Run one whole frame and return the frame to send: the next stage's STEP, TOKENS, or a NACK.
@@ -54,15 +66,18 @@ class StepRunner:
         """Go on as `stage` of a new plan epoch, with nothing cached; returns what the stage is now."""
         self._spec = msgspec.structs.replace(self._spec, epoch=epoch, stage=stage)
         self._engine.forget_all()
-        self._tail = Tail(self._engine.shape.vocab_size) if self._tail else None
+        self._tail = self._new_tail() if self._tail else None
         return self._spec
+
+    def _new_tail(self) -> Tail:
+        return Tail(self._engine.shape.vocab_size, self._grammars)
 
     def _run(self, frame: Frame, arrived_s: float) -> bytes:
         started = self._clock()
         table = self._accept(frame)
-        output, logprobs = self._compute(table, frame.tensor)
+        output, logprobs, refused = self._compute(table, frame.tensor)
         timing = StageTiming(_microseconds(self._clock() - started), _microseconds(started - arrived_s))
-        answer = StepTable(table.rows, table.release, [*table.timings, timing], logprobs, table.shares)
+        answer = StepTable(table.rows, table.release, [*table.timings, timing], logprobs, table.shares, refused)
         return encode(
             Frame(
                 type=FrameType.TOKENS if self._tail else FrameType.STEP,
@@ -91,8 +106,7 @@ class StepRunner:
         except UNREADABLE as error:
             raise BadStep(f"The step's table cannot be parsed ({error}); send it again.") from error
 
-    def _compute(self, table: StepTable, tensor: np.ndarray | None) -> tuple[np.ndarray | None, list[Logprobs | None]]:
-        """Run the step; returns hidden states, or at the tail ids and the log-probabilities asked for."""
+    def _compute(self, table: StepTable, tensor: np.ndarray | None) -> _Computed:
         tail, rows = self._tail, table.rows
         if tail:
             for stream in table.release:
@@ -101,9 +115,10 @@ class StepRunner:
         hidden = activations.unpack(tensor, self._spec.numerics)
         output = self._engine.step(rows, hidden, shares=table.shares, release=table.release)
         if not tail:
-            return activations.pack(output, self._spec.numerics) if rows else None, []
+            return _Computed(activations.pack(output, self._spec.numerics) if rows else None, [], [])
         tail.extend(rows)
-        return tail.pick(rows, output) if len(output) else (None, [])
+        ids, logprobs = tail.pick(rows, output) if len(output) else (None, [])
+        return _Computed(ids, logprobs, tail.refusals(rows))
 
     def _nack(self, data: bytes | memoryview, error: StepError) -> bytes:
         """Answer with the header's own numbers, so that the coordinator can match even a broken frame."""
@@ -146,6 +161,7 @@ def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: flo
         refused=selection.refused,
         # A static graph cuts a step into inferences of its own size, each with the gate before it.
         infer_ms=GENTLE_INFER_MS if spec.gentle and selection.engine != "packed" else 0,
+        constrains=engine.shape.is_tail and can_constrain(Path(spec.folder), engine.manifest),
     )
 
 

@@ -1,4 +1,4 @@
-"""The tail's memory of its streams: how each is sampled, and the token ids of those whose penalties need them."""
+"""The tail's memory of its streams: how each is sampled, its grammar, and the token ids of those that need them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from agent.stage.errors import BadStep
+from agent.stage.errors import BadStep, GrammarUnusable
+from agent.stage.grammar import Constraint, Grammars
 from agent.stage.penalties import NO_HISTORY, History, Shift
 from agent.stage.sampling import GREEDY, Logits, log_probabilities, sample
-from agent.stage.types import Logprobs, Row, Sampling, StreamId
+from agent.stage.types import Logprobs, Refusal, Row, Sampling, StreamId
 
 MAX_LOGPROBS = 20
 
@@ -18,12 +19,15 @@ MAX_LOGPROBS = 20
 class Tail:
     """Turns the logits of a step into token ids. A stream that asks for nothing special costs nothing special."""
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, grammars: Grammars) -> None:
         self._vocab_size = vocab_size
+        self._grammars = grammars
         self._sampling: dict[StreamId, Sampling] = {}
         self._shifts: dict[StreamId, Shift] = {}
         self._histories: dict[StreamId, History] = {}
         self._asking: set[StreamId] = set()
+        self._constraints: dict[StreamId, Constraint] = {}
+        self._refused: dict[StreamId, str] = {}
 
     def release(self, stream: StreamId) -> None:
         """Forget a stream; unknown ones are fine."""
@@ -31,6 +35,8 @@ class Tail:
         self._shifts.pop(stream, None)
         self._histories.pop(stream, None)
         self._asking.discard(stream)
+        self._constraints.pop(stream, None)
+        self._refused.pop(stream, None)
 
     def expect(self, rows: Sequence[Row]) -> None:
         """Take in what the rows say about sampling, before they run. Raises BadStep for what cannot be done."""
@@ -61,23 +67,48 @@ class Tail:
             chosen = self._sampling.get(row.stream, GREEDY)
             end = row.first + row.count
             choices += [(chosen, position + 1) for position in range(end - row.wants, end)]
-        moved = self._moved(rows, logits, choices) if self._shifts else logits
+        moved = self._moved(rows, logits, choices) if self._shifts or self._constraints else logits
         ids = sample(moved, choices)
         return ids, self._logprobs(rows, logits, ids) if self._asking else []
 
+    def refusals(self, rows: Sequence[Row]) -> list[Refusal]:
+        """Say which of the rows' streams cannot go on, and why; call it after `pick`."""
+        if not self._refused:
+            return []
+        return [Refusal(row.stream, self._refused[row.stream]) for row in rows if row.stream in self._refused]
+
     def _moved(self, rows: Sequence[Row], logits: Logits, choices: Sequence[tuple[Sampling, int]]) -> Logits:
-        """Return the logits after bias and penalties, as a copy where there are any."""
+        """Return the logits after bias, penalties and grammars, as a copy where there are any."""
         moved, at = logits, 0
         for row in rows:
-            shift = self._shifts.get(row.stream)
-            if shift is not None and row.wants:
+            shift, constraint = self._shifts.get(row.stream), self._constraints.get(row.stream)
+            if row.wants and (shift is not None or constraint is not None):
                 if moved is logits:
                     moved = logits.copy()
                 history = self._histories.get(row.stream, NO_HISTORY)
-                for place in range(at, at + row.wants):
-                    moved[place] = shift.apply(logits[place], history.before(choices[place][1]))
+                if shift is not None:
+                    for place in range(at, at + row.wants):
+                        moved[place] = shift.apply(logits[place], history.before(choices[place][1]))
+                if constraint is not None:
+                    self._constrain(row, constraint, history, moved[at : at + row.wants])
             at += row.wants
         return moved
+
+    def _constrain(self, row: Row, constraint: Constraint, history: History, logits: Logits) -> None:
+        """Leave in a row's logits [wants,V] what its grammar allows, after each draft by what stands before it.
+
+        What stands behind a draft that is not allowed stays as it is: the draft is rejected, and all of that with it.
+        """
+        end = row.first + row.count
+        ids = history.before(end)[self._sampling[row.stream].answer_start :].tolist()
+        drafts = row.wants - 1
+        try:
+            masks = constraint.masks(ids[: len(ids) - drafts], ids[len(ids) - drafts :])
+            for place, mask in enumerate(masks):
+                logits[place][~mask] = -np.inf
+        except GrammarUnusable as error:
+            del self._constraints[row.stream]
+            self._refused[row.stream] = str(error)
 
     def _logprobs(self, rows: Sequence[Row], logits: Logits, ids: npt.NDArray[np.int32]) -> list[Logprobs | None]:
         if not any(row.stream in self._asking for row in rows):
@@ -100,10 +131,18 @@ class Tail:
         self._sampling[stream] = sampling
         if sampling.needs_history:
             self._histories[stream] = History()
-        if sampling.needs_history or sampling.logit_bias:
+        if sampling.moves_logits:
             self._shifts[stream] = Shift(sampling)
+        if sampling.grammar:
+            self._open(stream, sampling.grammar)
         if sampling.logprobs >= 0:
             self._asking.add(stream)
+
+    def _open(self, stream: StreamId, grammar: str) -> None:
+        try:
+            self._constraints[stream] = self._grammars.open(grammar)
+        except GrammarUnusable as error:
+            self._refused[stream] = str(error)
 
     def _check_ids(self, row: Row, known: int) -> None:
         """The ids must reach from what is known, or from before the row, to the row's end."""
@@ -111,8 +150,8 @@ class Tail:
         start = row.first + row.count - len(ids)
         if not 0 <= start <= min(row.first, known):
             raise BadStep(
-                f"Stream {row.stream} has penalties, but its row lacks token ids from position {min(row.first, known)} "
-                "on; replay the stream."
+                f"Stream {row.stream} has penalties or a grammar, but its row lacks token ids from position "
+                f"{min(row.first, known)} on; replay the stream."
             )
         if any(not 0 <= token < self._vocab_size for token in ids):
             raise BadStep(f"A token id of stream {row.stream} lies outside the vocabulary of {self._vocab_size}.")

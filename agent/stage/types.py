@@ -32,7 +32,7 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
     against every token of prompt and answer (1: off), `presence_penalty` and `frequency_penalty` against those of the
     answer, which begins at position `answer_start` (0: off). `logit_bias` adds to the logits of token ids; -100 bans
     and 100 leaves nothing else. `logprobs` asks for the log-probability of every sampled token and of that many best
-    ones (-1: none).
+    ones (-1: none). `grammar` says what the answer may be, as text that `agent.stage.grammar` reads (empty: anything).
     """
 
     temperature: float = 0.0
@@ -46,10 +46,20 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
     logit_bias: dict[int, float] = {}
     logprobs: int = -1
     answer_start: int = 0
+    grammar: str = ""
 
     @property
     def needs_history(self) -> bool:
         """Whether the tail must know the stream's token ids: each of its rows carries them then."""
+        return self._has_penalties or bool(self.grammar)
+
+    @property
+    def moves_logits(self) -> bool:
+        """Whether bias or penalties change what the model says."""
+        return self._has_penalties or bool(self.logit_bias)
+
+    @property
+    def _has_penalties(self) -> bool:
         return bool(self.repetition_penalty != 1 or self.presence_penalty or self.frequency_penalty)
 
 
@@ -84,6 +94,13 @@ class Logprobs(msgspec.Struct, frozen=True, array_like=True):
     top: list[tuple[int, float]]
 
 
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    """The tail cannot go on with a stream; `message` is a sentence that says why. What it sampled means nothing."""
+
+    stream: StreamId
+    message: str
+
+
 class StageTiming(msgspec.Struct, frozen=True, array_like=True):
     """What one stage spent on a step: `compute_us` inside inference and sampling, `queue_us` waiting for its turn."""
 
@@ -111,6 +128,7 @@ class StepTable(msgspec.Struct, frozen=True, array_like=True):
     done none of it. Each stage appends its timing and passes the table on; the tail answers with the same table.
     A step may have no rows at all: it still travels through all stages and is answered. In an answer
     `logprobs` is empty unless a stream asked for them; else it has one entry for every id, None where nobody asked.
+    `refused` are the streams of the step that the tail gives up; all others are answered.
     """
 
     rows: list[Row]
@@ -118,6 +136,7 @@ class StepTable(msgspec.Struct, frozen=True, array_like=True):
     timings: list[StageTiming] = []
     logprobs: list[Logprobs | None] = []
     shares: list[Share] = []
+    refused: list[Refusal] = []
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True):
@@ -235,6 +254,8 @@ class StageReport(msgspec.Struct, frozen=True):
     """How long one inference may take, so that this PC's owner has it back in time; 0: as long as it likes."""
     addresses: list[str] = []
     """Where the stage listens for the one before it (`host:port`); empty: nowhere, use the relay."""
+    constrains: bool = False
+    """Whether it can keep an answer to a grammar: a tail with the model's tokenizer and what reads grammars."""
 
     @property
     def engine_note(self) -> str:

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.api.http import ApiError
-from console.pipeline.errors import ContextExceeded, PromptError, QueueFull, UnknownToken
+from console.pipeline.errors import ContextExceeded, GrammarRefused, PromptError, QueueFull, UnknownToken
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
         ).response()
     if isinstance(error, UnknownToken):
         return ApiError(400, str(error), param="logit_bias", code="invalid_value", should_retry=False).response()
+    if isinstance(error, GrammarRefused):
+        return ApiError(400, str(error), param=error.param, code="unsupported_parameter", should_retry=False).response()
     if isinstance(error, PromptError):
         return ApiError(400, str(error), param="messages", code="invalid_prompt", should_retry=False).response()
     if isinstance(error, QueueFull):

@@ -78,6 +78,7 @@ def infos_of(plan: Plan, reports: Sequence[StageReport]) -> list[StageInfo]:
             fused=report.fused,
             note=report.engine_note,
             infer_ms=report.infer_ms,
+            constrains=report.constrains,
         )
         for stage, report in zip(plan.stages, reports, strict=True)
     ]

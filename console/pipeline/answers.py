@@ -43,6 +43,7 @@ class Answer:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.ending: Ending | None = None
         self.key_id = request.key_id
+        self.has_grammar = bool(request.sampling.grammar)
         self._prompt_tokens = len(request.prompt_ids)
         self._codec = codec
         self._text = codec.text_stream()

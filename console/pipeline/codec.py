@@ -10,7 +10,7 @@ import numpy as np
 
 from agent.link.frames import Frame, FrameType, encode
 from agent.link.parsing import UNREADABLE
-from agent.stage.types import Epoch, Logprobs, Nack, PipelineId, StageTiming, StepTable
+from agent.stage.types import Epoch, Logprobs, Nack, PipelineId, Refusal, StageTiming, StepTable
 from console.pipeline.plans import Step
 
 _encode_table = msgspec.msgpack.Encoder().encode
@@ -19,10 +19,14 @@ _decode_nack = msgspec.msgpack.Decoder(Nack).decode
 
 
 class Reply(NamedTuple):
-    """What answered a step: its sampled ids with as many `logprobs` or none, and one timing for each stage."""
+    """What answered a step: its sampled ids, as many `logprobs` or none, and one timing for each stage.
+
+    `refused` are the streams that the tail gives up.
+    """
 
     ids: list[int]
     logprobs: list[Logprobs | None]
+    refused: list[Refusal]
     timings: list[StageTiming]
 
     @property
@@ -73,7 +77,7 @@ class StepCodec:
         scored = (token for entry in table.logprobs if entry for token, _ in entry.top)
         if ids is None or not fits or not self._all_known(scored) or len(table.timings) != self._stages:
             return None
-        return Reply(ids, table.logprobs, table.timings)
+        return Reply(ids, table.logprobs, table.refused, table.timings)
 
     def nack(self, frame: Frame) -> Nack | None:
         """Read a NACK frame; None if it cannot be read."""

@@ -17,7 +17,7 @@ from agent.link.frames import Frame
 from agent.stage.types import Epoch, PipelineId, StreamId
 from console.pipeline.answers import Answer, Clock
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
-from console.pipeline.errors import KeyQueueFull, PromptError, QueueFull, UnknownToken
+from console.pipeline.errors import GrammarRefused, KeyQueueFull, PromptError, QueueFull, UnknownToken
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines
 from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome, Step
 from console.pipeline.probing import PROBE_KEY, Prober
@@ -127,7 +127,7 @@ class Coordinator:
 
         Closing the iterator cancels the stream.
 
-        Raises PromptError, ContextExceeded or UnknownToken before the first event.
+        Raises PromptError, ContextExceeded, UnknownToken or GrammarRefused before the first event.
         """
         if self._lost_reason:
             yield Failed("not_ready", self._not_ready())
@@ -192,6 +192,7 @@ class Coordinator:
         too_long = self._scheduler.resume(self._limits(stages, kv_tokens))
         self._begin(stages, epoch, submit or self._submit)
         self.failed(too_long, "The PCs that took over have too little memory for an answer of this length.")
+        self._refuse_grammars()
         self._traffic.pump()
 
     def stage_lost(self, reason: str) -> None:
@@ -248,6 +249,8 @@ class Coordinator:
             raise PromptError(f"The prompt holds a token id outside of 0..{self._tokenizer.vocab_size - 1}.")
         if any(not 0 <= token < self._tokenizer.vocab_size for token in request.sampling.logit_bias):
             raise UnknownToken(self._tokenizer.vocab_size)
+        if request.sampling.grammar and not self._constrains:
+            raise GrammarRefused(request.grammar_from)
         eos = frozenset() if request.ignore_eos else self._tokenizer.eos_ids
         stream = self._scheduler.add(
             request.prompt_ids, request.max_tokens, sampling=request.sampling, eos=eos, key=request.key_id
@@ -278,6 +281,7 @@ class Coordinator:
     def _begin(self, stages: Sequence[StageInfo], epoch: Epoch, submit: Submit) -> None:
         self.epoch, self._submit = epoch, submit
         self._pcs = [stage.device_name for stage in stages]
+        self._constrains = bool(stages) and stages[-1].constrains
         for answer in self._answers.values():
             answer.served_by(self._pcs)
         self._traffic.begin(stages, epoch, submit)
@@ -320,6 +324,11 @@ class Coordinator:
             if answer := self._answers.get(stream):
                 answer.fail("stage_failed", message)
 
+    def refused(self, stream: StreamId, message: str) -> None:
+        """The tail cannot go on with a stream."""
+        if answer := self._answers.get(stream):
+            answer.fail("stage_failed", message, retryable=False)
+
     def lost(self, reason: str) -> None:
         """A stage was found to be lost."""
         if self.on_lost is None:
@@ -327,6 +336,12 @@ class Coordinator:
             return
         self.suspend(reason)
         self.on_lost(reason)
+
+    def _refuse_grammars(self) -> None:
+        """End the answers that the new last stage cannot keep to their grammars."""
+        for stream, answer in self._answers.items():
+            if answer.has_grammar and not self._constrains and self._scheduler.cancel(stream):
+                self.refused(stream, "The PC that took over cannot keep this answer to its grammar: update its agent.")
 
     def _tell_queue(self) -> None:
         if self._suspended:

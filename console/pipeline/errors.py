@@ -3,7 +3,8 @@
 PipelineError
  ├─ PromptError            the request itself is wrong: HTTP 400, a retry cannot help
  │   ├─ ContextExceeded    the prompt and one token are longer than the context
- │   └─ UnknownToken       `logit_bias` names a token id that the model does not have
+ │   ├─ UnknownToken       `logit_bias` names a token id that the model does not have
+ │   └─ GrammarRefused     answers of this model cannot be kept to a grammar
  ├─ QueueFull              too many requests wait already: try again later
  │   └─ KeyQueueFull       too many of the same API key: others may still ask
  └─ TokenizerUnusable      the library's tokenizer or chat template cannot be loaded
@@ -37,6 +38,14 @@ class UnknownToken(PromptError):
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(f"`logit_bias` names a token id outside of 0..{vocab_size - 1}: use ids of this model.")
+
+
+class GrammarRefused(PromptError):
+    """Answers of this model cannot be kept to a grammar, which the parameter `param` asks for."""
+
+    def __init__(self, param: str) -> None:
+        super().__init__("The PC with the model's last layers cannot keep answers to a grammar: update its agent.")
+        self.param = param
 
 
 class QueueFull(PipelineError):

@@ -57,6 +57,10 @@ class Listener(Protocol):
         """A step could not be run: its streams have ended."""
         ...
 
+    def refused(self, stream: StreamId, message: str) -> None:
+        """The tail cannot go on with a stream, which has ended."""
+        ...
+
     def lost(self, reason: str) -> None:
         """A stage answers nothing more; `reason` is a sentence that names its PC."""
         ...
@@ -164,6 +168,9 @@ class Traffic:
             self._fail_refused()
             self.pump()
             return
+        for refusal in reply.refused:
+            if self._scheduler.cancel(refusal.stream):
+                self._listener.refused(refusal.stream, refusal.message)
         outcomes = self._scheduler.update(frame.step, reply.ids, reply.logprobs)
         now_s = self._clock()
         sent = self._flight.remove(frame.step, now_s)

@@ -23,6 +23,8 @@ class GenerationRequest(msgspec.Struct, frozen=True):
     sampling: Sampling = Sampling()
     stop: list[str] = []
     ignore_eos: bool = False
+    grammar_from: str = ""
+    """The parameter that asked for `sampling.grammar`."""
     key_id: str = ""
     """Whose request it is: the scheduler is fair between keys."""
 
@@ -162,6 +164,8 @@ class StageInfo(msgspec.Struct, frozen=True):
     fused: bool
     note: str = ""
     infer_ms: int = 0
+    constrains: bool = False
+    """Whether it can keep an answer to a grammar; asked of the last stage."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -246,6 +250,6 @@ class Generator(Protocol):
         Closing the iterator cancels the stream.
 
         Raises a PromptError before the first event: ContextExceeded when prompt and one token do not fit, UnknownToken
-        for a bias on an id the model does not have.
+        for a bias on an id the model does not have, GrammarRefused where an answer cannot be kept to a grammar.
         """
         ...

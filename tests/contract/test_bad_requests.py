@@ -28,6 +28,10 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
+def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+
+
 def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
     assert set(response.json()) == {"error"}
@@ -41,7 +45,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
 async def test_parameters_that_would_change_the_answer_are_refused_by_name(client: httpx2.AsyncClient) -> None:
     asked: dict[str, Any] = {
         "tools": [{"type": "function"}], "tool_choice": "required", "functions": [{}],
-        "response_format": {"type": "json_object"}, "audio": {"voice": "x"}, "modalities": ["audio"],
+        "audio": {"voice": "x"}, "modalities": ["audio"],
         "prediction": {"type": "content"}, "best_of": 3, "guided_json": {}, "min_tokens": 4, "suffix": "x",
         "web_search_options": {},
     }  # fmt: skip
@@ -114,6 +118,12 @@ async def test_fields_nobody_knows_are_accepted_and_named_in_the_log_once(
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0]"),
         ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0]"),
         ({"model": 5}, "model"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.name"),
+        ({"response_format": schema_format({"type": "banana"})}, "response_format"),
+        ({"response_format": schema_format({"enum": ["x" * 40_000]})}, "response_format"),
+        ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "ignore_eos"),
     ],
 )
 async def test_a_wrong_value_is_a_400_naming_the_parameter(

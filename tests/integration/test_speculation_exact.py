@@ -21,14 +21,15 @@ from hypothesis import strategies as st
 from agent.link.frames import FrameType, decode
 from agent.stage.engines import Engine, load
 from agent.stage.steps import StepRunner
-from agent.stage.types import Sampling, StreamId
+from agent.stage.types import Sampling, StepTable, StreamId
 from console.pipeline.drafts import NoDrafts
 from console.pipeline.plans import Limits, Step
 from console.pipeline.scheduler import Scheduler
 from console.pipeline.speculation.proposers import LookupProposer
 from console.pipeline.speculation.speculator import Speculator
+from tests.support.spelling_library import spelling_library
 from tests.support.stage import make_spec, make_step
-from tests.support.toy_library import VOCAB, toy_library
+from tests.support.toy_library import VOCAB
 
 TOKENS = 16
 CONTEXT = 48
@@ -40,6 +41,8 @@ PAIRS = {
     "stateful, paged": [("stateful", 0, 2), ("paged", 2, 3)],
     "paged, packed": [("paged", 0, 2), ("packed", 2, 3)],
 }
+GRAMMAR = 'start: %json {"type": "array", "minItems": 20, "items": {"enum": [1, 10, 17, "a", "ab", {"b": 1}]}}'
+"""Too long to end within the tokens."""
 SAMPLINGS = [
     Sampling(),
     Sampling(),
@@ -47,6 +50,8 @@ SAMPLINGS = [
     Sampling(temperature=1.3, seed=2**63, top_k=20, top_p=0.95),
     Sampling(repetition_penalty=1.2, logprobs=1),
     Sampling(temperature=0.7, seed=8, presence_penalty=0.8, frequency_penalty=0.3),
+    Sampling(grammar=GRAMMAR),
+    Sampling(temperature=1.2, seed=5, repetition_penalty=1.1, grammar=GRAMMAR),
 ]
 
 
@@ -100,13 +105,14 @@ def run_step(stages: Sequence[StepRunner], step: Step) -> list[int]:
         data = stage.answer(data, 0.0)
     frame = decode(data)
     assert frame.type is FrameType.TOKENS, msgspec.msgpack.decode(frame.table)
+    assert not msgspec.msgpack.decode(frame.table, type=StepTable).refused
     return [] if frame.tensor is None else frame.tensor.tolist()
 
 
 @pytest.fixture(scope="module")
 def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
     folder: Path = tmp_path_factory.mktemp("toy")
-    toy_library(folder, windows=[0, 9, 0])
+    spelling_library(folder, windows=[0, 9, 0])
     engines: list[Engine] = []
 
     def stage(index: int, engine: str, first: int, last: int) -> StepRunner:

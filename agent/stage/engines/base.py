@@ -34,6 +34,7 @@ class Engine(abc.ABC):
         """Assemble, compile and allocate. Takes seconds; raises StageLoadError or RuntimeError."""
         self.spec = spec
         self.library_digest = library.digest
+        self.manifest = library.manifest
         self.shape = library.shape(spec)
         self.fused = False
         self.remark = ""

@@ -85,6 +85,11 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
         return -1
 
     @property
+    def grammar(self) -> str:
+        """What an answer must be, as the last stage reads it; empty: any text. Raises ApiError 400."""
+        return ""
+
+    @property
     def stops(self) -> list[str]:
         if self.stop is None:
             return []
@@ -113,6 +118,7 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
             frequency_penalty=self.frequency_penalty or 0.0,
             logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items() if bias},
             logprobs=self.wanted_logprobs,
+            grammar=self.grammar,
         )
         if temperature == 0 or top_p == 0:
             return asked

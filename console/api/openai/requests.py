@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from console.api.openai.formats import ResponseFormat, json_grammar
 from console.api.openai.parameters import (
     UNSUPPORTED,
     IgnoredFields,
@@ -48,6 +49,7 @@ class ChatRequest(TextRequest, frozen=True, kw_only=True):
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    response_format: ResponseFormat | None = None
 
     @property
     def wanted_tokens(self) -> int | None:
@@ -59,6 +61,12 @@ class ChatRequest(TextRequest, frozen=True, kw_only=True):
         """How many likeliest tokens to tell beside each sampled one; -1: no log-probabilities at all."""
         return (self.top_logprobs or 0) if self.logprobs else -1
 
+    @property
+    def grammar(self) -> str:
+        """What an answer must be, as the last stage reads it; empty: any text. Raises ApiError 400."""
+        schema = self.response_format.schema if self.response_format is not None else None
+        return "" if schema is None else json_grammar(schema)
+
     def plain_messages(self) -> list[dict[str, str]]:
         return [message.plain() for message in self.messages]
 
@@ -69,7 +77,6 @@ CHAT_REFUSALS: Refusals = UNSUPPORTED | {
     "tool_choice": one_of("none", "auto"),
     "functions": is_empty,
     "function_call": one_of("none", "auto"),
-    "response_format": one_of({"type": "text"}),
     "audio": is_empty,
     "modalities": one_of(["text"], []),
     "prediction": is_empty,
@@ -90,6 +97,9 @@ def parse_chat(raw: dict[str, Any], ignored: IgnoredFields) -> ChatRequest:
     request = parse(raw, ChatRequest, CHAT_REFUSALS, ignored)
     if request.top_logprobs and not request.logprobs:
         raise wrong("top_logprobs", "The parameter 'top_logprobs' is only allowed when 'logprobs' is true.")
+    if request.ignore_eos and request.grammar:
+        message = "The parameter 'ignore_eos' is not allowed with 'response_format': the answer ends with the format."
+        raise wrong("ignore_eos", message)
     return request
 
 

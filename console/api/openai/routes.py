@@ -15,6 +15,7 @@ from console.api.models import ModelDirectory, ServedModel
 from console.api.openai.answers import StreamedAnswer, WholeAnswer
 from console.api.openai.bodies import ChunkWriter, chat_body
 from console.api.openai.cancelling import RunningRequests
+from console.api.openai.formats import check_grammar
 from console.api.openai.parameters import IgnoredFields, TextRequest
 from console.api.openai.requests import parse_chat
 from console.api.openai.several import answer_all
@@ -62,6 +63,7 @@ class OpenAIRoutes:
         principal = await self._gate.require(request, "chat")
         asked = parse_chat(parse_object(await read_body(request)), self._ignored)
         generator = self._admit(principal, asked, asked.answers)
+        await check_grammar(asked.grammar, "response_format")
         prompt = generator.encode_chat(asked.plain_messages())
         identity = Identity.new("chatcmpl-", generator.model_id)
         return self._answer(
@@ -134,6 +136,7 @@ def _generation(
         prompt_ids=prompt,
         max_tokens=min(room, asked.wanted_tokens or room),
         sampling=asked.sampling(place),
+        grammar_from="response_format",
         stop=asked.stops,
         ignore_eos=bool(asked.ignore_eos),
         key_id=principal.key_id,

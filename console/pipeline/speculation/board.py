@@ -74,7 +74,8 @@ class DraftBoard:
     def begin(self, stream: StreamId, ids: Sequence[int], sampling: Sampling) -> None:
         """Start to feed a prompt."""
         bias = {token: value for token, value in sampling.logit_bias.items() if token < self._vocab_size}
-        sampling = msgspec.structs.replace(sampling, logprobs=-1, logit_bias=bias)
+        # Drafts follow no grammar: the target rejects those that it forbids, as any that are wrong.
+        sampling = msgspec.structs.replace(sampling, logprobs=-1, logit_bias=bias, grammar="")
         self._seats[stream] = _Seat(list(ids), sampling)
 
     def forget(self, stream: StreamId) -> None:

@@ -1,0 +1,84 @@
+"""`response_format` with the real SDK: the schema becomes the grammar that the last stage keeps the answer to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+from console.pipeline.errors import GrammarRefused
+from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, says, serving
+from tests.support.patience import PATIENCE_S
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA, "strict": True}}
+
+
+@pytest.fixture
+def model() -> ScriptedModel:
+    return ScriptedModel(says('{"city":', ' "Rome"}'))
+
+
+@pytest.fixture
+async def client(model: ScriptedModel) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with (
+        serving(chat_app(model)) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=PATIENCE_S) as client,
+    ):
+        yield client
+
+
+async def ask(client: openai.AsyncOpenAI, **fields: Any) -> Any:
+    return await client.chat.completions.create(model="small", messages=[{"role": "user", "content": "Hi"}], **fields)
+
+
+def grammar_of(model: ScriptedModel) -> Any:
+    start, _, schema = model.requests[-1].sampling.grammar.partition("%json ")
+    assert start == "start: "
+    return json.loads(schema)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_schema_travels_with_the_request(
+    client: openai.AsyncOpenAI, model: ScriptedModel, stream: bool
+) -> None:
+    answer = await ask(client, response_format=FORMAT, stream=stream)
+    if stream:
+        chunks = [chunk async for chunk in answer]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == '{"city": "Rome"}'
+    else:
+        assert answer.choices[0].message.content == '{"city": "Rome"}'
+    asked = grammar_of(model)
+    assert asked.pop("x-guidance").keys() == {"whitespace_pattern"}
+    assert asked == SCHEMA
+
+
+async def test_any_object_and_any_text_can_be_asked_for(client: openai.AsyncOpenAI, model: ScriptedModel) -> None:
+    await ask(client, response_format={"type": "json_object"}, temperature=0)
+    assert grammar_of(model)["type"] == "object"
+    await ask(client, response_format={"type": "text"})
+    assert not model.requests[-1].sampling.grammar
+
+
+async def test_a_schema_that_cannot_be_kept_to_is_refused_before_anything_runs(
+    client: openai.AsyncOpenAI, model: ScriptedModel
+) -> None:
+    bad = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#/nowhere"}}}
+    with pytest.raises(openai.BadRequestError, match="nowhere") as caught:
+        await ask(client, response_format=bad)
+    assert caught.value.param == "response_format"
+    assert not model.requests
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_whose_tail_knows_no_grammars_is_a_400(
+    client: openai.AsyncOpenAI, model: ScriptedModel, stream: bool
+) -> None:
+    model.script = [GrammarRefused("response_format")]
+    with pytest.raises(openai.BadRequestError, match="update its agent") as caught:
+        await ask(client, response_format=FORMAT, stream=stream)
+    assert caught.value.code == "unsupported_parameter"
+    assert caught.value.param == "response_format"
