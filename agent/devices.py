@@ -168,6 +168,7 @@ def introduce(
         held_sha256=held_sha256,
         takes_policy=True,
         advances=True,
+        tells_log=True,
     )
 
 

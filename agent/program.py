@@ -30,6 +30,7 @@ from agent.link.identity import Identity
 from agent.link.keys import forget_key
 from agent.link.keystore import Keystore
 from agent.link.messages import LoadStage, Resting, StageProgress
+from agent.logtail import LogTail
 from agent.orders import Orders
 from agent.reporting import Parts, status_of
 from agent.service import AgentService
@@ -97,6 +98,7 @@ class Program:
         self._history = History(folder / "history.sqlite", settings.watts)
         self._meter = Meter(self._history)
         self._rests = AvailabilityRecorder(folder)
+        self._log_tail = LogTail()
         self._board: ProbeBoard | None = None
         if settings.volunteer == "away":
             self._board = open_board(folder, on_input=self._see, on_event=self._hear)
@@ -121,6 +123,9 @@ class Program:
     async def run(self) -> None:
         """Work until `stop`. Raises DuplicateSession when another program runs with this identity."""
         async with contextlib.AsyncExitStack() as closing:
+            own_log = logging.getLogger("agent")
+            own_log.addHandler(self._log_tail)
+            closing.callback(own_log.removeHandler, self._log_tail)
             try:
                 await self._server.start()
                 closing.push_async_callback(self._server.close)
@@ -225,6 +230,7 @@ class Program:
             self._volunteer,
             keystore=self._keystore,
             on_told=self._server.changed,
+            log_tail=self._log_tail,
         )
         self._service = service
         try:

@@ -12,6 +12,7 @@ from agent.link.messages import (
     Heartbeat,
     Hello,
     Holding,
+    LogLines,
     MarkKept,
     Measurements,
     PolicyKept,
@@ -23,7 +24,7 @@ BLOCKS_A_DAY = 8
 """How many numbers of Resting make a day."""
 
 
-SaysHowItIs = Heartbeat | Yield | Holding | MarkKept | PolicyKept | Resting | Measurements
+SaysHowItIs = Heartbeat | Yield | Holding | MarkKept | PolicyKept | Resting | Measurements | LogLines
 
 
 class ConsoleView:
@@ -43,6 +44,7 @@ class ConsoleView:
         self._policy: PolicyKept | None = None
         self._resting: Resting | None = None
         self._measured = Measurements([])
+        self._log_lines = 0
 
     def note(self, message: FromAgent) -> None:
         """Take note of what is sent; what is said of the work leaves no trace."""
@@ -67,6 +69,8 @@ class ConsoleView:
             self._policy = message
         elif isinstance(message, Measurements):
             self._measured = message
+        elif isinstance(message, LogLines):
+            self._log_lines = max(self._log_lines, len(message.lines))
         else:
             self._resting = message
 
@@ -92,6 +96,7 @@ class ConsoleView:
             "mark": self._mark,
             "held_files": f"{len(self._held)}" if self._held else "",
             "addresses": ", ".join(self._addresses),
+            "log": f"{self._log_lines}" if self._log_lines else "",
         }
 
 
@@ -100,8 +105,9 @@ def _size(size_bytes: int) -> str:
 
 
 def _protocol(hello: Hello) -> str:
-    extras = [name for name, has in (("policies", hello.takes_policy), ("new epochs", hello.advances)) if has]
-    return f"{hello.protocol}, with {' and '.join(extras)}" if extras else str(hello.protocol)
+    known = {"policies": hello.takes_policy, "new epochs": hello.advances, "log lines": hello.tells_log}
+    extras = [name for name, has in known.items() if has]
+    return f"{hello.protocol}, with {', '.join(extras)}" if extras else str(hello.protocol)
 
 
 def _device(device: Device) -> str:

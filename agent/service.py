@@ -35,6 +35,7 @@ from agent.link.messages import (
 from agent.link.pace import Pace
 from agent.link.store import Store
 from agent.loading import StageLoader, StartChild
+from agent.logtail import LogTail
 from agent.measuring import Measuring
 from agent.membership import Membership
 from agent.seeding import DirectSetup, Seeding
@@ -71,8 +72,10 @@ class AgentService:
         backoff: Backoff | None = None,
         keystore: Keystore | None = None,
         on_told: Callable[[], None] = lambda: None,
+        log_tail: LogTail | None = None,
     ) -> None:
         self._folder = folder
+        self._log_tail = log_tail or LogTail()
         self._on_told = on_told
         self._membership = Membership(identity, keystore)
         self._settings = settings
@@ -234,6 +237,7 @@ class AgentService:
                     self._on_change,
                     direct=self._direct_of,
                     owner=self._volunteer,
+                    log_tail=self._log_tail,
                     on_told=self._on_told,
                 )
             )

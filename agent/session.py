@@ -33,7 +33,10 @@ from agent.link.messages import (
     Keep,
     LayersFetched,
     LoadStage,
+    LogLines,
     MessageError,
+    PolicyKept,
+    SendLog,
     UnloadStage,
     VolunteerPolicy,
     VolunteerState,
@@ -44,6 +47,7 @@ from agent.link.messages import (
 )
 from agent.link.sockets import Unsendable, post
 from agent.loading import StageLoader
+from agent.logtail import LogTail
 from agent.seen import ConsoleView
 from agent.stage.types import DirectSpec
 from agent.stages import Stages
@@ -54,6 +58,8 @@ from agent.volunteer.reasons import ReasonCode
 log = logging.getLogger(__name__)
 
 WELCOME_WAIT_S = 20.0
+MOST_LOG_LINES = 200
+"""Of the longest they take as much as one message may."""
 SERVING_SHARE = 0.25
 """Whoever serves a stage beats four times as often: answers wait while it is not known that it is gone."""
 
@@ -78,8 +84,10 @@ class Session:
         direct: DirectOf,
         owner: Volunteer,
         told: ConsoleView,
+        log_tail: LogTail,
     ) -> None:
         self._owner = owner
+        self._log = log_tail
         self.told = told
         """What the console was told of this PC; it stays after the session's end."""
         self._control = control
@@ -111,6 +119,7 @@ class Session:
         *,
         direct: DirectOf,
         owner: Volunteer,
+        log_tail: LogTail,
         on_told: Callable[[], None] = lambda: None,
     ) -> Session:
         """Dial both links and introduce this PC. Raises LinkDown; nothing stays open then."""
@@ -127,7 +136,7 @@ class Session:
             await control.close()
             raise
         told = ConsoleView(hello, on_told)
-        return cls(control, data, welcome, loader, on_change, direct=direct, owner=owner, told=told)
+        return cls(control, data, welcome, loader, on_change, direct=direct, owner=owner, told=told, log_tail=log_tail)
 
     @property
     def welcome(self) -> Welcome:
@@ -236,12 +245,17 @@ class Session:
                 self._stages.unload(message.pipeline)
             elif isinstance(message, DirectRoute | CutDirect):
                 self._stages.route(message)
-            elif isinstance(message, VolunteerPolicy):
-                self._say(self._owner.take_policy(message, self.console_time()))
+            elif isinstance(message, VolunteerPolicy | SendLog):
+                self._say(self._answer(message))
             elif isinstance(message, Goodbye):
                 log.info("The console says goodbye: %s", message.message)
             else:
                 raise MessageError("Welcome is only the first message.")
+
+    def _answer(self, message: VolunteerPolicy | SendLog) -> PolicyKept | LogLines:
+        if isinstance(message, SendLog):
+            return LogLines(self._log.last(min(message.lines, MOST_LOG_LINES)))
+        return self._owner.take_policy(message, self.console_time())
 
     def _begin_delivery(self, request: FetchLayers) -> None:
         async def deliver() -> None:

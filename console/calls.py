@@ -13,6 +13,7 @@ from agent.volunteer.wishes import PlainValue
 from console.api.admin import build_types
 from console.api.admin import types as wire
 from console.api.admin.guard import PREFIX
+from console.api.admin.lately import LatelyView, LogView
 from console.api.admin.measured import MeasuredView
 from console.api.admin.plan_types import Answers, PlanRequest, Plans, Question
 from console.call import SILENCE_S, Call, LineCall
@@ -121,6 +122,16 @@ def merge(device_id: str, former: str) -> Call[None]:
 
 def _change(device_id: str, what: str, body: msgspec.Struct | None = None) -> Call[None]:
     return _done("POST", f"/agents/{_part(device_id)}/{what}", body)
+
+
+def lately(device_id: str) -> Call[LatelyView]:
+    """Return how a PC was in the last hour."""
+    return _call("GET", f"/agents/{_part(device_id)}/lately", LatelyView)
+
+
+def log_of(device_id: str) -> Call[LogView]:
+    """Return the last lines of a PC's log; it has to be connected."""
+    return _call("GET", f"/agents/{_part(device_id)}/log", LogView)
 
 
 def measured(device_id: str) -> Call[MeasuredView]:

@@ -1,4 +1,4 @@
-"""`fallow-console devices`: what PCs can compute with, and how fast they and their links were measured to be."""
+"""`fallow-console devices`: what PCs can compute with, how fast they were measured to be, and what they logged."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ def add_devices(commands: Commands) -> None:
     devices = group(commands, "devices", "What PCs can compute with.")
     shown = command(devices, "show", "show what was measured of a PC", _show)
     shown.add_argument("id", help="the PC's id or code; see: fallow-console agents")
+    log = command(devices, "log", "show the last lines of what a PC's agent logged about its work", _log)
+    log.add_argument("id", help="the PC's id or code; see: fallow-console agents")
+
+
+def _log(options: argparse.Namespace) -> int:
+    with client_of(options) as console:
+        view = console.log_of(options.id)
+    return show(options, view, *(view.lines or ["Nothing was logged there since its agent started."]))
 
 
 def _show(options: argparse.Namespace) -> int:

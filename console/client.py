@@ -98,6 +98,7 @@ class AdminClient:
     set_tags = _asking(calls.set_tags)
     merge = _asking(calls.merge)
     measured = _asking(calls.measured)
+    log_of = _asking(calls.log_of)
     authority = _asking(calls.authority)
     rotate_authority = _asking(calls.rotate_authority)
     policy = _asking(calls.policy)

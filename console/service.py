@@ -32,6 +32,7 @@ from console.addresses import is_loopback
 from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
 from console.api.admin.builds import BuildRoutes
+from console.api.admin.lately import LatelyRoutes
 from console.api.admin.members import MemberRoutes
 from console.api.admin.planning import PlanningRoutes
 from console.api.admin.policy import PolicyRoutes
@@ -221,6 +222,7 @@ class ConsoleService:
             *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage)).routes(),
             *admin.routes(),
             *members.routes(),
+            *LatelyRoutes(self._registry, self._hub, gate).routes(),
             *PolicyRoutes(self._registry, post, gate).routes(),
             *PlanningRoutes(Planning(FleetFacts(self._registry, self._hub), shelf, self._deployments), gate).routes(),
             *AccessRoutes(self._registry, gate).routes(),

@@ -67,6 +67,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """Whether VolunteerPolicy may be sent here; older agents do not know it."""
     advances: bool = False
     """Whether AdvanceEpoch may be; else a stage is loaded anew."""
+    tells_log: bool = False
+    """Whether SendLog may be sent here."""
     state: VolunteerState = "available"
     reasons: list[str] = []
 
@@ -293,6 +295,18 @@ class StageFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
+class SendLog(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: an administrator wants to see the last lines of the log, at most `lines`; answer LogLines."""
+
+    lines: int
+
+
+class LogLines(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: what was logged about links, stages and deliveries, the oldest first; nothing of its owner."""
+
+    lines: list[str]
+
+
 class Goodbye(msgspec.Struct, frozen=True, tag=True):
     """Either side: the link is about to close, for this reason."""
 
@@ -314,6 +328,7 @@ FromAgent = (
     | PolicyKept
     | Resting
     | Measurements
+    | LogLines
     | Goodbye
 )
 FromConsole = (
@@ -326,6 +341,7 @@ FromConsole = (
     | DirectRoute
     | CutDirect
     | VolunteerPolicy
+    | SendLog
     | Goodbye
 )
 

@@ -4,6 +4,7 @@ FleetError
  ├─ NoRoute           the pipeline has no route
  ├─ StageLoadFailed   an agent could not load its stage
  ├─ DeliveryFailed    a PC did not get the files of a library
+ ├─ LogNotSent        a PC's log cannot be had now
  └─ LibraryNotServed  a library folder cannot be served
 """
 
@@ -40,6 +41,10 @@ class DeliveryFailed(FleetError):
     def __init__(self, message: str, *, left: bool = False) -> None:
         super().__init__(message)
         self.left = left
+
+
+class LogNotSent(FleetError):
+    """A PC's log cannot be had now."""
 
 
 class LibraryNotServed(FleetError):

@@ -36,6 +36,7 @@ from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks, StageLink
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.fleet.events import AgentLost, AgentView, FleetEvent
+from console.fleet.lately import Lately
 from console.fleet.linkwatch import LinkWatch
 from console.fleet.peers import Peers
 from console.fleet.reception import Authorise, Handler, Reception, check_path
@@ -84,6 +85,8 @@ class Hub:
     ) -> None:
         self._sign = sign
         self._sessions = Sessions(heartbeat_s)
+        self.lately = Lately(self._sessions)
+        """How each PC was in the last hour, and what it logged."""
         self._relay = Relay(
             self._sessions.data_link,
             self._sessions.uplink,
@@ -130,6 +133,7 @@ class Hub:
             "watch": self._sessions.watch(self._is_covered),
             "tickets": self._direct.renew_for_ever(),
             "links": links.watch(),
+            "lately": self.lately.watch(),
         }
         self._workers = [asyncio.create_task(work, name=f"hub-{name}") for name, work in works.items()]
         return int(self._server.sockets[0].getsockname()[1])

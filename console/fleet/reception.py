@@ -37,6 +37,7 @@ from agent.link.messages import (
     Hello,
     Holding,
     LayersFetched,
+    LogLines,
     MarkKept,
     Measurements,
     MessageError,
@@ -243,6 +244,8 @@ class Reception:
             raise MessageError("Hello is only the first message.")
         elif isinstance(message, PolicyKept | Resting | Measurements):
             self._sessions.emit(AgentTold(session.device_id, message))
+        elif isinstance(message, LogLines):
+            session.end_log(message.lines)
         elif isinstance(message, MarkKept | Holding | LayersFetched | DirectState):
             self._take_note(session.device_id, message)
         elif session.take_answer(message, now_s):

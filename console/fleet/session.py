@@ -60,6 +60,8 @@ class Session:
     """By pipeline."""
     deliveries: dict[LayerRange, asyncio.Future[str]] = field(default_factory=dict)
     """What it was asked to fetch without loading; the result is the problem, empty for none."""
+    log: asyncio.Future[list[str]] | None = None
+    """The lines of its log that it was asked for, until they come."""
 
     @property
     def device_id(self) -> str:
@@ -120,6 +122,7 @@ class Session:
             self.fail_load(pipeline, code, message)
         for layers in list(self.deliveries):
             self.end_delivery(layers, f"it left: {message}")
+        self.end_log([])
 
     def begin_delivery(self, layers: LayerRange) -> asyncio.Future[str]:
         """Note a delivery; the same one asked for again is the same."""
@@ -132,6 +135,18 @@ class Session:
         done = self.deliveries.pop(layers, None)
         if done is not None and not done.done():
             done.set_result(problem)
+
+    def ask_log(self) -> asyncio.Future[list[str]]:
+        """Note that its log is asked for; whoever asks meanwhile gets the same answer."""
+        if self.log is None:
+            self.log = asyncio.get_running_loop().create_future()
+        return self.log
+
+    def end_log(self, lines: list[str]) -> None:
+        """Its log has come, or will not (no lines)."""
+        asked, self.log = self.log, None
+        if asked is not None and not asked.done():
+            asked.set_result(lines)
 
     def take_answer(self, message: StageProgress | StageReady | StageFailed, now_s: float) -> bool:
         """Match what the agent says to a pending load of the same epoch; return whether there was one."""

@@ -30,6 +30,7 @@ from agent.link.fetch import Fetcher
 from agent.link.messages import BULK_PATH, CONTROL_PATH, PROTOCOL, Device, Hello, MarkKept
 from agent.link.store import Store
 from agent.loading import StageLoader
+from agent.logtail import LogTail
 from agent.session import Session
 from agent.settings import AgentSettings
 from agent.stage.process import StageProcess
@@ -105,7 +106,9 @@ class SimulatedAgent:
     async def _open(self) -> Session:
         hello = msgspec.structs.replace(self._hello, mark=self._mark)
         owner = nobodys_pc(self._folder)
-        session = await Session.open(self.links, hello, self._loader, lambda: None, direct=lambda *_: None, owner=owner)
+        session = await Session.open(
+            self.links, hello, self._loader, lambda: None, direct=lambda *_: None, owner=owner, log_tail=LogTail()
+        )
         self.is_up, self.joined, self.joined_s = True, self.joined + 1, time.monotonic()
         self._mark = session.welcome.mark
         session.say(MarkKept(self._mark))

@@ -39,6 +39,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("DELETE", "/admin/v1/invites/{token_id}"): "operate",
     ("GET", "/admin/v1/agents"): "view",
     ("GET", "/admin/v1/agents/{device_id}/measured"): "view",
+    ("GET", "/admin/v1/agents/{device_id}/lately"): "view",
+    ("GET", "/admin/v1/agents/{device_id}/log"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/approve"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/deny"): "operate",
     ("POST", "/admin/v1/agents/{device_id}/revoke"): "operate",

@@ -36,6 +36,7 @@ from agent.link.messages import (
     Holding,
     LayerRange,
     LayersFetched,
+    LogLines,
     MarkKept,
     Measurements,
     PolicyKept,
@@ -79,6 +80,7 @@ SAYINGS: dict[type, msgspec.Struct] = {
     PolicyKept: PolicyKept(9),
     Resting: Resting([100] * 56, 0.0),
     Measurements: Measurements([], 1e6, 1e9),
+    LogLines: LogLines(["Ann did it."]),
     Goodbye: Goodbye("stopping", "It stops."),
 }
 TABLES: dict[FrameType, bytes] = {

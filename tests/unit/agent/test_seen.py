@@ -16,6 +16,7 @@ from agent.link.messages import (
     Hello,
     Holding,
     LayersFetched,
+    LogLines,
     MarkKept,
     Measurements,
     PolicyKept,
@@ -34,7 +35,8 @@ DEVICE = Device("GPU", "A GPU", 4 << 30, ["stateful"], "1.2")
 OTHER_HELLO: dict[str, Any] = {
     "protocol": 1, "version": "9.9", "host": "other", "os": "Other 1", "cores": 99, "memory_bytes": 1 << 30,
     "devices": [DEVICE], "openvino": "2030.1", "key_protection": "credential", "held_sha256": ["a" * 64],
-    "mark": "a mark", "takes_policy": True, "advances": True, "state": "held", "reasons": ["user_input"],
+    "mark": "a mark", "takes_policy": True, "advances": True, "tells_log": True, "state": "held",
+    "reasons": ["user_input"],
 }  # fmt: skip
 MEASURED = Measurement(
     library_digest="d", unit_sha256="u", layer_bytes=2 << 20, device="CPU", driver="", openvino="2026.4",
@@ -74,6 +76,7 @@ def test_every_field_of_a_device_is_seen(field: str) -> None:
         (MarkKept("m"), {"mark": "m"}),
         (Measurements([MEASURED], 3 << 20, 1.0), {"measured": "CPU paged (exact): 1.50 ms per 2.0 MiB; 3.0 MiB/s"}),
         (PolicyKept(4), {"policy": "4"}),
+        (LogLines(["a", "b"]), {"log": "2"}),
         (PolicyKept(4, "old", "An older policy."), {"policy": "4: old, An older policy."}),
         (Goodbye("stopping", "The agent was stopped."), {}),
     ],
