@@ -28,7 +28,7 @@ class Signing(QObject):
     def __init__(self, desk: Desk, answers: Answers, chats: ChatPage, form: SignInPage, stack: QStackedWidget) -> None:
         super().__init__(stack)
         self._desk, self._answers, self._chats, self._form, self._stack = desk, answers, chats, form, stack
-        self._has_account = self._tries_now = False
+        self._has_account = self._tries_now = self._reads_on = False
         self._asking = QTimer(self)
         self._asking.setSingleShot(True)
         self._asking.timeout.connect(desk.ask_models)
@@ -42,7 +42,6 @@ class Signing(QObject):
         if link is None:
             self._desk.bridge.load_account(self._loaded)
         else:
-            self.sign_in()
             self._tries(link)
 
     def stop(self) -> None:
@@ -51,6 +50,7 @@ class Signing(QObject):
 
     def sign_in(self, why: str = "") -> None:
         """Show the page to sign in on, and why it is shown."""
+        self._reads_on = False
         self._form.set_busy(self._tries_now)
         self._form.say(why)
         self._stack.setCurrentWidget(self._form)
@@ -90,13 +90,14 @@ class Signing(QObject):
 
     def _not_signed_in(self, error: ChatError) -> None:
         self._tries_now = False
-        if self._stack.currentWidget() is self._form:
-            self.sign_in(str(error))
-        else:
+        if self._reads_on:
             self._form.set_busy(False)
             self.trouble.emit(str(error))
+        else:
+            self.sign_in(str(error))
 
     def _gives_up(self) -> None:
+        self._reads_on = True
         self._show_chats()
         if not self._has_account:
             self._chats.banner.show_signed_out()

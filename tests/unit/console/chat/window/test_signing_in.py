@@ -60,6 +60,7 @@ def test_a_link_at_the_start_keeps_nothing_and_says_when_it_fails(
         with served(chat_app(ScriptedModel(says("x")))) as server:
             window.start(ChatLink(server.url, key))
             window.bring_up()
+            assert window.page.composer.field.isVisible()
             line = window.said.text if key == CHAT_KEY else window.signin.said
             qtbot.waitUntil(lambda: said in line.text())
             assert line.isVisible()
@@ -86,6 +87,17 @@ def test_who_reads_without_an_account_finds_the_way_back(tmp_path: Path, qtbot: 
         window.actions_["sign_in"].trigger()
         window.signin.back.click()
         assert not banner.isVisible()
+
+
+def test_who_goes_on_reading_while_it_is_tried_stays_there(talk: Talk) -> None:
+    window = talk.window
+    window.actions_["sign_in"].trigger()
+    try_key(window, NOBODY, "x")
+    window.signin.back.click()
+    talk.qtbot.waitUntil(lambda: "cannot be reached" in window.said.text.text())
+    assert window.stack.currentWidget() is window.split
+    window.actions_["sign_in"].trigger()
+    assert window.signin.go.text() == "Sign in"
 
 
 def test_what_is_no_key_or_no_address_is_said_before_anything_is_asked(tmp_path: Path, qtbot: QtBot) -> None:
