@@ -72,13 +72,18 @@ class LoopThread(QObject):
         """Begin `work`, and take what `begin` gives."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Cancel everything and end the thread. Waits for it."""
+    def stop(self) -> bool:
+        """Cancel everything and end the thread. Waits some seconds for it; returns whether it has ended."""
+        if not self._thread.is_alive():
+            if not self._loop.is_closed():
+                self._loop.close()
+            return True
+        self.to_loop(self._stopping.set)
+        self._thread.join(STOP_WAIT_S)
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(STOP_WAIT_S)
-        elif not self._loop.is_closed():
-            self._loop.close()
+            log.warning("%s has not ended after %g s; what it still does is given up.", self._name, STOP_WAIT_S)
+            return False
+        return True
 
     def begin(self, work: Callable[[Job], Coroutine[Any, Any, None]]) -> Job:
         """Begin work on the loop. What it raises is logged: it has to tell whoever waits, by `post`."""

@@ -115,5 +115,27 @@ def test_the_end_cancels_what_runs_then_closes(qtbot: QtBot) -> None:
     assert order == ["cancelled", "closed"]
 
 
+def test_a_thread_that_does_not_end_in_time_is_told_of(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch, expected_logs: ExpectLogs
+) -> None:
+    expected_logs("agent.look.loop", "held up has not ended after")
+    monkeypatch.setattr("agent.look.loop.STOP_WAIT_S", 0.01)
+    begun, let_go = threading.Event(), threading.Event()
+
+    async def work(_: Job) -> None:
+        begun.set()
+        let_go.wait()
+
+    loop = LoopThread("held up")
+    loop.start()
+    loop.begin(work)
+    assert begun.wait(30)
+    assert not loop.stop()
+    let_go.set()
+    monkeypatch.setattr("agent.look.loop.STOP_WAIT_S", 30.0)
+    assert loop.stop()
+    assert loop.stop()
+
+
 def test_a_loop_that_never_started_leaves_nothing_open(qtbot: QtBot) -> None:
-    LoopThread("never").stop()
+    assert LoopThread("never").stop()
