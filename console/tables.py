@@ -17,6 +17,7 @@ from console.fleet.delivery import Delivered, DeliveryEvent, RingStarted
 from console.fleet.direct import StageLink
 from console.pipeline.types import SpeculationStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, User
+from console.visible import visible
 
 PROSE = frozenset({"note", "problem", "folder"})
 QUEUE_SHOWN = 10
@@ -44,8 +45,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 
 def _plain(value: object) -> str:
-    text = "" if value is None else str(value)
-    # Host names come from other machines; brackets in them are not ours to interpret.
+    # Host names come from other machines: neither brackets nor what moves a terminal's cursor is ours to interpret.
+    text = "" if value is None else visible(" ".join(str(value).splitlines()))
     return text.replace("[", "\\[")
 
 

@@ -48,6 +48,7 @@ from console.registry.certificates import (
 from console.registry.devices import CLONED, DeviceRequest
 from console.registry.errors import Cloned, InviteNotUsable, NotAuthorised, RequestRefused
 from console.registry.records import CertificateRecord, DeviceRecord, InviteRecord
+from console.visible import all_visible, visible
 
 if TYPE_CHECKING:
     from console.registry.authority import Authority
@@ -127,14 +128,14 @@ class Admission:
 
     def _take_in(self, message: Submit, spki: bytes, invite: InviteRecord, source: str) -> DeviceRecord:
         """Make the device of a submission known, and approve it if the invite's rule lets it in."""
-        devices, facts = self._registry.devices, message.facts
+        devices, facts, name = self._registry.devices, message.facts, visible(message.facts.host)
         devices.expire()
         request = DeviceRequest(
             spki_sha256=spki.hex(),
             csr=message.csr,
             device_code=device_code(spki),
-            name=facts.host,
-            facts=msgspec.to_builtins(facts),
+            name=name,
+            facts=all_visible(msgspec.to_builtins(facts)),
             key_protection=facts.key_protection,
             token_id=invite.token_id,
             tags=invite.tags,
@@ -143,9 +144,9 @@ class Admission:
         device = devices.add_pending(request, source=source)
         if device.state != "pending" or invite.approve != "auto":
             return device
-        objection = invite.rule.objection(name=facts.host, source=source, key_protection=facts.key_protection)
+        objection = invite.rule.objection(name=name, source=source, key_protection=facts.key_protection)
         if objection:
-            _log.info("%s (%s) waits for an administrator: %s", facts.host, source, objection)
+            _log.info("%s (%s) waits for an administrator: %s", name, source, objection)
             return device
         return devices.approve(device.device_id, Actor(f"invite:{invite.token_id}", source))
 

@@ -61,6 +61,7 @@ from console.fleet.sessions import Sessions
 from console.registry.access import peer_certificate
 from console.registry.errors import NotAuthorised
 from console.registry.records import DeviceRecord
+from console.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +182,14 @@ class Reception:
             mark = await self._clones.admit(record.device_id, hello.mark, self._sessions.control_link, _source(link))
         loop = asyncio.get_running_loop()
         # The names of thousands of files are not kept with every session: the index of peers has them.
-        introduction = msgspec.structs.replace(hello, held_sha256=[])
+        introduction = msgspec.structs.replace(
+            hello,
+            held_sha256=[],
+            host=visible(hello.host),
+            os=visible(hello.os),
+            version=visible(hello.version),
+            openvino=visible(hello.openvino),
+        )
         session = Session(record, link, introduction, time.time(), loop.time())
         self._sessions.add(session)
         self._peers.joined(session.device_id, session.control.remote_address[0], hello.held_sha256)

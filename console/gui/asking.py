@@ -20,6 +20,7 @@ from agent.look.widgets import heading, label
 from console.call import Call
 from console.errors import ClientError
 from console.gui.bridge import Bridge
+from console.visible import visible
 
 MOST_LINES = 8
 
@@ -76,12 +77,15 @@ class Question(QDialog):
 
 
 def _list_of(lines: Sequence[str], parent: QWidget) -> QPlainTextEdit:
-    shown = QPlainTextEdit("\n".join(lines), parent)
+    # One line each, whatever names are in them: neither a break in a name nor a long one makes a line of its own.
+    shown = QPlainTextEdit("\n".join(visible(line) for line in lines), parent)
+    shown.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
     shown.setReadOnly(True)
     shown.setAccessibleName("What it is about")
     shown.setTabChangesFocus(True)
     metrics = shown.fontMetrics()
-    shown.setFixedHeight(metrics.lineSpacing() * min(len(lines), MOST_LINES) + metrics.height())
+    bar = shown.horizontalScrollBar().sizeHint().height()
+    shown.setFixedHeight(metrics.lineSpacing() * min(len(lines), MOST_LINES) + metrics.height() + bar)
     return shown
 
 

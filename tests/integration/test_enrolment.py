@@ -34,7 +34,7 @@ from agent.link.enrol_messages import (
     encode_enrol,
     submission_mac,
 )
-from agent.link.enrolment import EnrolState
+from agent.link.enrolment import EnrolState, enrol
 from agent.link.errors import (
     ClockWrong,
     ConsoleUnreachable,
@@ -89,6 +89,14 @@ async def test_two_pcs_enrol_and_are_let_in_as_two_devices(door: Door, tmp_path:
     assert first.device_id != second.device_id
     assert first.key_protection == "file"
     assert {device.state for device in door.registry.devices.list()} == {"active"}
+
+
+async def test_what_a_pc_says_of_itself_is_taken_in_as_one_visible_line(door: Door, tmp_path: Path) -> None:
+    facts = make_facts(host="pc-17\nZZZZ-ZZZZ\u202e", os="Linux\x1b[2K", devices=["CPU\u2028"])
+    await enrol(door.invite(), tmp_path / "a", facts, keystore=KEYS)
+    (device,) = door.registry.devices.list()
+    assert device.name == "pc-17�ZZZZ-ZZZZ�"
+    assert (device.facts["os"], device.facts["devices"]) == ("Linux�[2K", ["CPU�"])
 
 
 async def test_an_identity_survives_a_restart_of_the_agent(door: Door, tmp_path: Path) -> None:

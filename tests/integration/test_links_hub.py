@@ -84,6 +84,13 @@ async def test_an_agent_joins_with_both_links_and_is_lost_with_either(fleet: Fle
     assert isinstance(await ending(agent.control), LinkStalled)
 
 
+async def test_what_an_agent_says_of_itself_is_one_visible_line(fleet: Fleet) -> None:
+    await join(fleet, fleet.enrol("ann"), host="ann-pc\nZZZZ-ZZZZ", os="Linux\u202e", version="1\x1b", openvino="2\x07")
+    (view,) = fleet.hub.agents()
+    hello = view.hello
+    assert (hello.host, hello.os, hello.version, hello.openvino) == ("ann-pc�ZZZZ-ZZZZ", "Linux�", "1�", "2�")
+
+
 async def test_an_agent_whose_process_dies_is_lost_with_its_links_and_not_by_its_silence(fleet: Fleet) -> None:
     agent = await join(fleet, fleet.enrol("ann"))
     agent.control.transport.abort()

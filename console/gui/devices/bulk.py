@@ -75,7 +75,8 @@ class BulkBar(QWidget):
             f"Approve {many(len(agents), 'PC', 'PCs')}?",
             "Compare each code with the one on the screen of the PC. Who is let in may run models of this fleet.",
             "Approve",
-            lines=[f"{agent.device_code}   {agent.name}   {agent.device_id}" for agent in agents],
+            # The name is what the PC says of itself: behind what the console knows.
+            lines=[f"{agent.device_code}   {agent.device_id}   {agent.name}" for agent in agents],
         )
         question.answered.connect(lambda *_: self._order(agents, calls.approve, "approved"))
         question.open()
@@ -141,7 +142,7 @@ class BulkBar(QWidget):
             f"{verb} {many(len(agents), 'PC', 'PCs')}?",
             text,
             verb,
-            lines=[f"{agent.name}   {agent.device_code}" for agent in agents],
+            lines=[f"{agent.device_code}   {agent.name}" for agent in agents],
             field="Reason, which the user of the PC reads",
         )
         question.answered.connect(
