@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFileDialog, QHBoxLayou
 
 from agent.look.widgets import announce, heading, label
 from console.data import write_whole
-from console.errors import DataFolderUnusable
+from console.gui.filing import write_beside
 
 QUIET_MODULES = 4
 """What a scanner wants around the code."""
@@ -43,11 +43,15 @@ class QrCode(QWidget):
 
 
 class SecretDialog(QDialog):
-    """Shows a secret with what it is for. It is in no log, and forgotten when the dialog is closed."""
+    """Shows a secret with what it is for. It is in no log, and forgotten when the dialog is closed.
+
+    While it is written to a file the dialog stays: if that fails, there is no other place where the secret is.
+    """
 
     def __init__(self, parent: QWidget, title: str, about: str, secret: str, file_name: str) -> None:
         super().__init__(parent)
         self._secret, self._file_name = secret, file_name
+        self._writes = self._wants_close = False
         self.setWindowTitle(title)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.text = QPlainTextEdit(secret)
@@ -82,13 +86,27 @@ class SecretDialog(QDialog):
         self.setMinimumWidth(self.fontMetrics().averageCharWidth() * 110)
 
     def save_as(self, path: Path) -> None:
-        """Write the secret to a file that only its owner can read."""
-        try:
-            write_whole(path, f"{self._secret}\n".encode(), mode=0o600)
-        except DataFolderUnusable as error:
-            self._say(str(error), failed=True)
+        """Write the secret to a file that only its owner can read; what came of it is said."""
+        content = f"{self._secret}\n".encode()
+        self._writes = True
+        self.save.setEnabled(False)
+        self._say(f"It is being written to {path}…", failed=False)
+        write_beside(self, lambda: write_whole(path, content, mode=0o600), lambda why: self._written(path, why))
+
+    def reject(self) -> None:
+        """Close; while the secret is written, once that is done."""
+        if self._writes:
+            self._wants_close = True
         else:
-            self._say(f"It is in {path}, which only you can read.", failed=False)
+            super().reject()
+
+    def _written(self, path: Path, why: str) -> None:
+        self._writes = False
+        self.save.setEnabled(True)
+        self._say(why or f"It is in {path}, which only you can read.", failed=bool(why))
+        if self._wants_close and not why:
+            super().reject()
+        self._wants_close = False
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self._secret)

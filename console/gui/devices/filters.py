@@ -1,9 +1,12 @@
-"""Filters somebody gave a name: a JSON file in the settings folder. No Qt here."""
+"""Filters somebody gave a name: a JSON file in the settings folder. No Qt here.
+
+`save` and `remove` change what is in memory; `write` brings it to the disk, which may take its time.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import threading
 from pathlib import Path
 from typing import get_args
 
@@ -12,8 +15,6 @@ import msgspec
 from console.data import write_whole
 from console.errors import DataFolderUnusable
 from console.gui.devices.fleet import Filter, Status
-
-log = logging.getLogger(__name__)
 
 LARGEST_FILE_BYTES = 1 << 20
 MOST = 100
@@ -37,26 +38,30 @@ class SavedFilters:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "filters.json"
         self.all: list[SavedFilter] = []
+        self._writing = threading.Lock()
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             if self._path.stat().st_size <= LARGEST_FILE_BYTES:
                 self.all = msgspec.json.decode(self._path.read_bytes(), type=list[SavedFilter])[:MOST]
 
     def save(self, name: str, shown: Filter) -> None:
-        """Keep a filter; one of the same name is replaced."""
+        """Add a filter; one of the same name is replaced."""
         others = [saved for saved in self.all if saved.name != name]
         self.all = sorted([*others, SavedFilter(name, shown.status or "", shown.words)], key=lambda one: one.name)[
             :MOST
         ]
-        self._write()
 
     def remove(self, name: str) -> None:
         """Forget a filter."""
         self.all = [saved for saved in self.all if saved.name != name]
-        self._write()
 
-    def _write(self) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+    def write(self) -> None:
+        """Write the file. For any thread: of several at once the last one writes what is newest.
+
+        Raises DataFolderUnusable.
+        """
+        with self._writing:
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise DataFolderUnusable(f"{self._path.parent} cannot be made ({error.strerror}).") from None
             write_whole(self._path, msgspec.json.format(msgspec.json.encode(self.all)) + b"\n")
-        except (OSError, DataFolderUnusable) as error:
-            log.info("The filters are not kept: %s", error)

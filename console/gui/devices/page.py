@@ -24,6 +24,7 @@ from console.gui.devices.detail import Detail
 from console.gui.devices.filters import SavedFilters
 from console.gui.devices.fleet import NAME_COLUMN, STATUS_TEXTS, STATUSES, Filter, Status, counts, parts_of
 from console.gui.devices.model import DeviceModel
+from console.gui.filing import write_beside
 from console.gui.page import Desk, Page
 from console.gui.rows import RowsView
 from console.gui.states import States
@@ -216,11 +217,20 @@ class DevicesPage(Page):
         self.saved.save(name, self.model.filter)
         self._list_filters()
         self.filters.setCurrentText(name)
+        self._keep_filters()
 
     def _forget(self) -> None:
         if self.filters.currentIndex() > 0:
             self.saved.remove(self.filters.currentText())
             self._list_filters()
+            self._keep_filters()
+
+    def _keep_filters(self) -> None:
+        write_beside(self, self.saved.write, self._tell_unkept)
+
+    def _tell_unkept(self, why: str) -> None:
+        if why:
+            self.said.emit(f"The filters are not kept on this PC: {why}", True)
 
 
 def _embolden(chip: QToolButton, chosen: bool) -> None:

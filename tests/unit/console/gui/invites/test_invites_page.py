@@ -66,12 +66,18 @@ def test_an_invite_is_made_shown_copied_saved_and_revoked(
     assert decode(text).hint == "lab"
     secret.copy.click()
     assert QGuiApplication.clipboard().text() == text
+    secret.save_as(tmp_path / "nowhere" / "invite.txt")
+    secret.reject()  # too early: what cannot be written would be lost
+    qtbot.waitUntil(lambda: "cannot be written" in secret.said.text())
+    assert secret.isVisible()
     secret.save_as(tmp_path / "invite.txt")
+    qtbot.waitUntil(lambda: "It is in" in secret.said.text())
     assert (tmp_path / "invite.txt").read_text("utf-8") == f"{text}\n"
     assert (tmp_path / "invite.txt").stat().st_mode & 0o077 == 0
-    secret.save_as(tmp_path / "nowhere" / "invite.txt")
-    assert "cannot be written" in secret.said.text()
+    secret.save_as(tmp_path / "again.txt")
     secret.reject()
+    qtbot.waitUntil(lambda: page.findChild(SecretDialog) is None)
+    assert (tmp_path / "again.txt").exists()
     qtbot.waitUntil(lambda: page.model.rowCount() == 1)
     cells = [page.model.index(0, column).data() for column in range(4)]
     assert cells == ["open", "lab", "0 of 3", "at once, only 10.1.0.0/16"]
