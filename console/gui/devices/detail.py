@@ -14,12 +14,14 @@ from console import calls
 from console.api.admin import types as wire
 from console.api.admin.measured import MeasuredView
 from console.errors import ClientError
-from console.gui.asking import Question
+from console.gui.asking import Question, many
 from console.gui.audit.entries import detail_text
 from console.gui.devices.fleet import STATUS_TEXTS, Part, reason_of, status_of
+from console.gui.devices.former import former_of
 from console.gui.page import Desk
 from console.gui.times import age_text, ago_text, moment_text, size_text
 from console.registry.records import AuditEntry
+from console.visible import visible
 
 FACTS = (
     "Status", "Reason", "Code", "Id", "System", "Version", "Devices", "Memory", "Key kept in", "Tags", "Rests",
@@ -39,6 +41,8 @@ class Detail(QWidget):
         super().__init__()
         self._desk = desk
         self._device = ""
+        self._agent: wire.Agent | None = None
+        self._former: wire.Agent | None = None
         self._jobs: list[Job] = []
         self.name = label(bold=True, scale=1.3)
         self.facts: dict[str, QLabel] = {}
@@ -136,22 +140,24 @@ class Detail(QWidget):
             else f"{moment_text(agent.seen_s)}, {ago_text(agent.seen_s, now_s)}",
             "Console": agent.console or "this one",
         }
-        self.name.setText(agent.name)
+        self.name.setText(visible(agent.name))
         for fact, text in texts.items():
-            self.facts[fact].setText(text or "-")
-        others = len(agent.same_machine)
-        self.same.setText(
-            f"{others} other record{'s' if others > 1 else ''} may be of the same machine: "
-            + ", ".join(agent.same_machine)
-            if others
-            else ""
-        )
-        self.same.setVisible(bool(others))
-        self.merge.setVisible(bool(others) and self._desk.may("operate"))
-        self._former = agent.same_machine[0] if others else ""
+            self.facts[fact].setText(visible(text) or "-")
+        self._show_same(agent)
         self.stages.show_rows([_stage_row(part) for part in parts], right=(2, 3))
         self.open_model.setEnabled(bool(parts))
         self._model = parts[0].model if parts else ""
+
+    def _show_same(self, agent: wire.Agent) -> None:
+        known = {one.device_id: one for one in self._desk.agents.latest or []}
+        self._agent, self._former = agent, former_of(agent, known)
+        names = [
+            f"{one.name} ({one.device_code})" if (one := known.get(other)) else other for other in agent.same_machine
+        ]
+        some = f"{many(len(names), 'other record', 'other records')} may be of the same machine: {', '.join(names)}."
+        self.same.setText(visible(some) if names else "")
+        self.same.setVisible(bool(names))
+        self.merge.setVisible(self._former is not None and self._desk.may("operate"))
 
     def _show_measured(self, measured: MeasuredView) -> None:
         link = measured.link
@@ -185,15 +191,16 @@ class Detail(QWidget):
         self.history_said.setText(str(error))
 
     def _ask_merge(self) -> None:
-        device, former = self._device, self._former
+        agent, former = self._agent, self._former
+        if agent is None or former is None:
+            return
         question = Question(
             self, "Take over from the former record?",
-            "The PC keeps its new key and gets the tags and measurements of the former record, which ends.",
-            "Take over", lines=[f"now     {device}", f"former  {former}"],
+            "The PC keeps its new key and gets the tags of the former record, which ends.",
+            "Take over", lines=[f"goes on   {_record_text(agent)}", f"ends      {_record_text(former)}"],
         )  # fmt: skip
-        question.answered.connect(
-            lambda *_: self._desk.bridge.ask(calls.merge(device, former), self._merged, self._not_merged)
-        )
+        order = calls.merge(agent.device_id, former.device_id)
+        question.answered.connect(lambda *_: self._desk.bridge.ask(order, self._merged, self._not_merged))
         question.open()
 
     def _merged(self, _: object) -> None:
@@ -210,6 +217,11 @@ class Detail(QWidget):
         for job in self._jobs:
             job.cancel()
         self._jobs = []
+
+
+def _record_text(agent: wire.Agent) -> str:
+    seen = "now" if agent.link == "connected" else ago_text(agent.seen_s, time.time())
+    return f"{agent.device_code}   last seen {seen}   {agent.name}"
 
 
 def _stage_row(part: Part) -> Sequence[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from console.api.admin import types as wire
+from console.gui.devices.former import former_of
 from console.gui.times import age_text
 
 Severity = Literal["bad", "wait", "hint"]
@@ -73,11 +74,13 @@ def _of_agents(status: wire.Status, agents: Sequence[wire.Agent]) -> Iterator[Al
         names = ", ".join(agent.name for agent in waiting[:3]) + (" and others" if len(waiting) > 3 else "")
         yield Alert("wait", f"{_pcs(len(waiting))} for approval: {names}.", "Compare the codes and let them in.",
                     "Approve", "devices", "pending")  # fmt: skip
-    twins = [agent for agent in agents if agent.state == "active" and agent.same_machine]
-    if twins:
-        yield Alert("hint", f"{twins[0].name} may be the same machine as another record.",
-                    "Let it take over from its former record.", "See the PC", "devices",
-                    twins[0].device_id)  # fmt: skip
+    by_id = {agent.device_id: agent for agent in agents}
+    anew = [(agent, former) for agent in agents if (former := former_of(agent, by_id)) is not None]
+    if anew:
+        agent, former = anew[0]
+        yield Alert("hint", f"{agent.name} ({agent.device_code}) may be the same machine as the former record "
+                    f"{former.name} ({former.device_code}).", "Let it take over from its former record.",
+                    "See the PC", "devices", agent.device_id)  # fmt: skip
     other = [agent for agent in agents if agent.link == "connected" and agent.version not in ("", status.version)]
     if other:
         yield Alert("hint", f"{len(other)} connected PC{'s run' if len(other) > 1 else ' runs'} another version than "

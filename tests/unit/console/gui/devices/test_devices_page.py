@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +13,9 @@ from PySide6.QtCore import QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QLabel, QPlainTextEdit, QTableWidget, QWidget
 from pytestqt.qtbot import QtBot
+from sqlalchemy import update
 
+from agent.link.identity import DeviceId
 from console.api.admin import types as wire
 from console.gui.asking import Question
 from console.gui.devices.fleet import COLUMNS, NAME_COLUMN, Filter, parts_of
@@ -20,6 +24,7 @@ from console.gui.devices.page import DevicesPage
 from console.gui.page import Desk, Page
 from console.gui.rows import KEY_ROLE
 from console.registry.devices import DeviceRequest
+from console.registry.models import DeviceRow
 from console.service import ConsoleService
 from tests.support.console_thread import ConsoleThread
 from tests.support.shown_fleet import device_id, make_agent, make_fleet, make_pipeline, make_status
@@ -198,10 +203,64 @@ def test_names_are_shown_as_they_are_and_never_as_markup(quiet_desk: Desk, shown
     assert page.detail.name.text() == "<b>bold</b>"
 
 
-async def add_pending(service: ConsoleService, name: str) -> str:
+def test_the_record_in_use_takes_over_and_both_are_shown_before(quiet_desk: Desk, shown: Show) -> None:
+    page = page_of(shown, quiet_desk)
+    old = make_agent(1, link="offline", seen_s=1_000_000.0, same_machine=[device_id(2)])
+    quiet_desk.agents._take([old, make_agent(2, same_machine=[device_id(1)])])
+    page.select(device_id(1))
+    assert "1 other record may be of the same machine: pc-0002 (K7QF-0002)." in page.detail.same.text()
+    assert page.detail.merge.isHidden()
+    page.select(device_id(2))
+    page.detail.merge.click()
+    lines = asked_about(page.detail)
+    assert lines[0].startswith("goes on   K7QF-0002   last seen now   pc-0002")
+    assert re.fullmatch(r"ends      K7QF-0001   last seen \d+ days ago   pc-0001", lines[1])
+
+
+def test_a_name_makes_no_line_of_its_own_in_a_question(quiet_desk: Desk, shown: Show) -> None:
+    page = page_of(shown, quiet_desk)
+    forged = "lab\nZZZZ-ZZZZ   ff   a trusted PC\u2028\u202e\x1b[2K" + " x" * 100
+    quiet_desk.agents._take([make_agent(1, state="pending", link="offline", name=forged)])
+    page.table.selectAll()
+    for button in ("approve", "deny", "tags", "revoke"):
+        page.bulk.buttons[button].click()
+        (question,) = (one for one in page.bulk.findChildren(Question) if one.isVisible())
+        about = question.findChild(QPlainTextEdit)
+        assert about is not None
+        assert about.document().lineCount() == 1
+        assert about.toPlainText().isprintable()
+        question.reject()
+
+
+def asked_about(widget: QWidget) -> list[str]:
+    """Return the lines of the question that is open."""
+    about = widget.findChild(QPlainTextEdit)
+    assert about is not None
+    return about.toPlainText().split("\n")
+
+
+def test_filters_that_cannot_be_kept_are_told(desk: Desk, shown: Show, qtbot: QtBot, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    desk.settings_folder = tmp_path / "file"
+    page = page_of(shown, desk)
+    said: list[tuple[str, bool]] = []
+    page.said.connect(lambda *what: said.append(what))
+    page.save_filter("mine")
+    qtbot.waitUntil(lambda: bool(said))
+    assert "The filters are not kept on this PC" in said[0][0]
+    assert said[0][1]
+    desk.settings_folder = tmp_path
+    other = page_of(shown, desk)
+    other.save_filter("mine")
+    qtbot.waitUntil((tmp_path / "filters.json").exists)
+
+
+async def add_pending(service: ConsoleService, name: str, machine: str = "") -> DeviceId:
     registry = service._registry
     token = registry.invites.create().token_id.hex()
-    request = DeviceRequest(name.encode().hex().zfill(64), b"", "ABCD-EFGH-K", name, {}, "file", token)
+    request = DeviceRequest(
+        name.encode().hex().zfill(64), b"", "ABCD-EFGH-K", name, {}, "file", token, machine_sha256=machine
+    )
     return registry.devices.add_pending(request).device_id
 
 
@@ -284,3 +343,26 @@ def test_who_may_only_look_is_offered_nothing_else(quiet_desk: Desk, shown: Show
     page.table.selectAll()
     assert not any(button.isEnabled() for button in page.bulk.buttons.values())
     assert page.model.index(0, 0) != QModelIndex()
+
+
+async def two_records(service: ConsoleService) -> tuple[DeviceId, DeviceId]:
+    ids = [await add_pending(service, name, "the same") for name in ("former", "anew")]
+    for device, seen_s in zip(ids, (1.0, 2.0), strict=True):
+        service._registry.devices.approve(device)
+        with service._registry._database.writing() as session:
+            session.execute(update(DeviceRow).where(DeviceRow.device_id == device).values(seen_s=seen_s))
+    return ids[0], ids[1]
+
+
+def test_a_merge_retires_the_former_record_whichever_is_listed_first(
+    console: ConsoleThread, desk: Desk, shown: Show, qtbot: QtBot
+) -> None:
+    former, anew = console.call(two_records)
+    page = page_of(shown, desk)
+    qtbot.waitUntil(lambda: page.model.find(anew) is not None)
+    page.select(anew)
+    page.detail.merge.click()
+    agree(page.detail)
+    qtbot.waitUntil(lambda: (one := page.model.find(former)) is not None and one.state == "retired")
+    assert (one := page.model.find(anew)) is not None
+    assert one.state == "active"

@@ -14,7 +14,7 @@ from console.api.admin import types as wire
 from console.gui.overview.alerts import alerts
 from console.gui.overview.endpoint import base_url, curl
 from console.gui.overview.totals import count
-from tests.support.shown_fleet import GIB, make_agent, make_fleet, make_pipeline, make_status
+from tests.support.shown_fleet import GIB, device_id, make_agent, make_fleet, make_pipeline, make_status
 
 LIBRARY = wire.Library("d" * 64, "small", "/libraries/small", 0.0, 24, GIB)
 
@@ -50,12 +50,19 @@ def test_a_model_in_trouble_says_why_and_where_to_go(fields: dict[str, Any], sai
 
 
 def test_waiting_pcs_unusable_libraries_and_other_versions_are_told_the_worst_first() -> None:
-    fleet = [*make_fleet(8), make_agent(20, version="0.0.9"), make_agent(21, same_machine=["x"])]
+    fleet = [
+        *make_fleet(8),
+        make_agent(20, version="0.0.9"),
+        make_agent(21, same_machine=[device_id(22)], link="offline", seen_s=1.0),
+        make_agent(22, same_machine=[device_id(21)]),
+    ]
     broken = wire.Library("e" * 64, "large", "/libraries/large", 0.0, problem="A file is missing.")
     found = alerts(make_status(), fleet, [LIBRARY, broken])
     assert [alert.severity for alert in found] == ["bad", "wait", "hint", "hint"]
     assert "A file is missing." in found[0].text
     assert found[1].what == "pending"
+    assert "pc-0022 (K7QF-0022) may be the same machine as the former record pc-0021 (K7QF-0021)" in found[2].text
+    assert found[2].what == device_id(22)
     assert "pc-0020 with 0.0.9" in found[3].text
 
 
