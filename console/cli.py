@@ -11,26 +11,22 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import get_args
 
-import msgspec
-
-from agent.stage.types import CacheChoice, EngineChoice
 from console import tables
 from console.api.admin import types as wire
-from console.api.admin.types import StandbyKind
 from console.cli_access import add_access
 from console.cli_builds import add_builds
+from console.cli_deploy import add_deploy
 from console.cli_devices import add_devices
 from console.cli_members import add_members
-from console.cli_plan import add_plan, add_rules, rules_from
+from console.cli_plan import add_plan
 from console.cli_policy import add_policy
 from console.cli_tools import Commands, client_of, command, show
 from console.data import default_data_folder
-from console.errors import ClientError, ConsoleError, UsageWrong
+from console.errors import ClientError, ConsoleError
 from console.fleet.delivery import DeliveryEnded, DeliveryEvent
-from console.plan_files import read_plan
 
 DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
@@ -82,12 +78,22 @@ def build_parser() -> argparse.ArgumentParser:
 def _window(options: argparse.Namespace) -> int:
     try:
         from console.gui.app import run
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in WINDOW_PACKAGES:
+    except ImportError as error:
+        why = _no_window(error)
+        if not why:
             raise
-        message = "The window needs the extra `gui`; install it with: pip install 'fallow[gui]', or see --help."
-        raise ClientError(message) from None
+        raise ClientError(why) from None
     return run(options.data, options.colours, options.settings)
+
+
+def _no_window(error: ImportError) -> str:
+    """Say what is missing on this PC for the windows; empty: it is not that."""
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in WINDOW_PACKAGES:
+        return "The window needs the extra `gui`; install it with: pip install 'fallow[gui]', or see --help."
+    if (error.path or "").endswith(tuple(EXTENSION_SUFFIXES)):
+        # The package is there, but not what it needs of the system, like libEGL.so.1 on a PC without a desktop.
+        return f"The window needs a library that cannot be loaded here: {error}. Install it, or see --help."
+    return ""
 
 
 def _add_serve(commands: Commands) -> None:
@@ -125,6 +131,9 @@ def _add_serve(commands: Commands) -> None:
         help="only below it models are read and libraries are built (default: the home folder)",
     )
     serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    serve.add_argument(
+        "--log-file", type=Path, metavar="FILE", help="log there, with a bound (default: standard error)"
+    )
 
 
 def _add_models(commands: Commands) -> None:
@@ -132,40 +141,13 @@ def _add_models(commands: Commands) -> None:
     change = models.add_mutually_exclusive_group()
     change.add_argument("--add", type=Path, metavar="FOLDER", help="register a library folder")
     change.add_argument("--remove", metavar="DIGEST", help="forget a library (see --json); its files stay")
-    deploy = command(commands, "deploy", "serve a model on the fleet", _deploy)
-    deploy.add_argument("model", metavar="MODEL", nargs="?", help="the model's id; see: fallow-console models")
-    deploy.add_argument(
-        "--plan", type=Path, metavar="FILE", help="a plan made by hand, which says the model and all the rest as well"
-    )
-    deploy.add_argument("--stages", type=int, metavar="N", help="how many PCs share it (default: the planner chooses)")
-    deploy.add_argument("--replicas", type=int, default=1, metavar="N", help="how many times, each on PCs of its own")
-    deploy.add_argument("--engine", choices=get_args(EngineChoice), default="auto")
-    deploy.add_argument("--numerics", choices=("fast", "exact"), default="fast")
-    deploy.add_argument("--context", type=int, default=2048, metavar="TOKENS", help="the longest conversation")
-    deploy.add_argument("--streams", type=int, default=8, metavar="N", help="how many answers at once")
-    deploy.add_argument("--cache", choices=get_args(CacheChoice), default="auto", help="how keys and values are kept")
-    deploy.add_argument("--cache-mb", type=int, default=0, metavar="MB", help="memory for them on each PC")
-    deploy.add_argument("--device", action="append", default=[], metavar="ID", help="use only these PCs; repeat it")
-    deploy.add_argument(
-        "--draft",
-        default="lookup",
-        metavar="LIBRARY|lookup|none",
-        help="what guesses the next tokens: a draft model, the text so far (the default), or nothing",
-    )
-    deploy.add_argument("--standbys", type=int, default=0, metavar="N", help="PCs in reserve for the one that leaves")
-    deploy.add_argument(
-        "--standby", choices=get_args(StandbyKind), default="warm", help="whether they have a stage loaded or on disk"
-    )
-    deploy.add_argument(
-        "--recover", type=float, default=60.0, metavar="S", help="how long answers wait for other PCs after a loss"
-    )
+    add_deploy(commands)
     deliver = command(commands, "deliver", "bring a model's layers to PCs, 5 % first, then 50 %, then all", _deliver)
     deliver.add_argument("model", metavar="MODEL", nargs="?", help="without it: list what is being delivered")
     deliver.add_argument("--stop", action="store_true", help="end the delivery of this model")
     deliver.add_argument("--first", type=int, default=0, metavar="N", help="the first layer")
     deliver.add_argument("--last", type=int, metavar="N", help="the layer after the last one (default: all)")
     deliver.add_argument("--device", action="append", default=[], metavar="ID", help="only to these PCs; repeat it")
-    add_rules(deploy)
     undeploy = command(commands, "undeploy", "stop serving a model", _undeploy)
     undeploy.add_argument("model", metavar="MODEL")
     command(commands, "status", "show what runs where and how fast", _status)
@@ -208,7 +190,7 @@ def _serve(options: argparse.Namespace) -> int:
         heartbeat_s=options.heartbeat,
         models_folder=options.models,
     )
-    return serve(settings, log_level=options.log_level, json_output=options.json)
+    return serve(settings, log_level=options.log_level, log_file=options.log_file, json_output=options.json)
 
 
 def _models(options: argparse.Namespace) -> int:
@@ -221,43 +203,6 @@ def _models(options: argparse.Namespace) -> int:
             return show(options, wire.Done(), "The library is forgotten; its files are where they were.")
         libraries = console.libraries()
     return show(options, libraries, tables.libraries_table(libraries))
-
-
-def _deploy(options: argparse.Namespace) -> int:
-    if (options.model is None) == (options.plan is None):
-        raise UsageWrong("Name a model to deploy, or a plan made by hand with --plan FILE.")
-    request = _asked(options) if options.plan is None else read_plan(options.plan)
-    broken: wire.Broken | None = None
-    with client_of(options) as console, tables.DeployView(tables.printer()) as view:
-        for event in console.deploy(request):
-            if options.json:
-                print(msgspec.json.encode(event).decode(), flush=True)
-            else:
-                view.show(event)
-            broken = event if isinstance(event, wire.Broken) else None
-    if broken is not None:
-        raise ClientError(broken.message)
-    return 0
-
-
-def _asked(options: argparse.Namespace) -> wire.DeployRequest:
-    return wire.DeployRequest(
-        model=options.model,
-        stages=options.stages,
-        numerics=options.numerics,
-        engine=options.engine,
-        context=options.context,
-        streams=options.streams,
-        devices=options.device,
-        cache=options.cache,
-        cache_mb=options.cache_mb,
-        draft=options.draft,
-        standbys=options.standbys,
-        standby=options.standby,
-        recover_s=options.recover,
-        rules=rules_from(options),
-        replicas=options.replicas,
-    )
 
 
 def _deliver(options: argparse.Namespace) -> int:

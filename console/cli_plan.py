@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from agent.stage.types import EngineChoice
 from agent.volunteer.schedule import DAYS
@@ -65,22 +65,24 @@ def add_plan(commands: Commands) -> None:
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what a plan has to obey."""
-    rules = parser.add_argument_group("what the plan has to obey (PCs by id, beginning of an id, or device code)")
-    rules.add_argument("--exclude", action="append", default=[], metavar="ID", help="leave this PC out; repeat it")
+    rules = parser.add_argument_group(
+        "what the plan has to obey (PCs by id, beginning of an id, or device code)", argument_default=argparse.SUPPRESS
+    )
+    rules.add_argument("--exclude", action="append", metavar="ID", help="leave this PC out; repeat it")
     rules.add_argument(
-        "--pin", action="append", default=[], metavar="ID[:FIRST-LAST]",
+        "--pin", action="append", metavar="ID[:FIRST-LAST]",
         help="this PC takes part, with exactly these layers if they are named; repeat it",
     )  # fmt: skip
     rules.add_argument(
-        "--limit", action="append", default=[], metavar="ID=4GB|ID=12layers",
+        "--limit", action="append", metavar="ID=4GB|ID=12layers",
         help="the most this PC gives to the model; repeat it",
     )  # fmt: skip
     rules.add_argument(
-        "--cross", choices=get_args(Crossing), default="none",
+        "--cross", choices=get_args(Crossing),
         help="what one pipeline may span beyond one network of one site (default: none)",
     )  # fmt: skip
     rules.add_argument(
-        "--least-stay", type=int, default=50, metavar="PERCENT",
+        "--least-stay", type=int, metavar="PERCENT",
         help="use PCs less likely to rest for the next hour only where nothing else fits (default: 50)",
     )  # fmt: skip
     rules.add_argument("--rate", type=float, metavar="TOKENS", help="tokens a second over all answers that are enough")
@@ -88,14 +90,8 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 def rules_from(options: argparse.Namespace) -> wire.PlanRules:
     """Return the rules of parsed options. Raises ClientError."""
-    return wire.PlanRules(
-        exclude=options.exclude,
-        pins=[_pin(text) for text in options.pin],
-        limits=[_limit(text) for text in options.limit],
-        crossing=options.cross,
-        tokens_per_second=options.rate,
-        least_stay_percent=options.least_stay,
-    )
+    given = {field: read(getattr(options, name)) for name, (field, read) in RULES.items() if hasattr(options, name)}
+    return wire.PlanRules(**given)
 
 
 def moment_of(text: str, now: datetime) -> datetime:
@@ -147,7 +143,8 @@ def _plan(options: argparse.Namespace) -> int:
 def _refuse(options: argparse.Namespace, names: Sequence[str], when: str) -> None:
     """Raise UsageWrong for an option that would silently do nothing."""
     for name in names:
-        if getattr(options, name) != options.default_of(name):
+        default = options.default_of(name)
+        if getattr(options, name, default) != default:
             raise UsageWrong(f"--{name.replace('_', '-')} means nothing {when}; leave it out.")
 
 
@@ -192,3 +189,14 @@ def _limit(text: str) -> wire.LimitedPc:
     if found["unit"] == "layers":
         return wire.LimitedPc(found["device"], layers=number)
     return wire.LimitedPc(found["device"], memory_mb=number * (1000 if found["unit"] == "GB" else 1))
+
+
+RULES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "exclude": ("exclude", list),
+    "pin": ("pins", lambda texts: [_pin(text) for text in texts]),
+    "limit": ("limits", lambda texts: [_limit(text) for text in texts]),
+    "cross": ("crossing", str),
+    "least_stay": ("least_stay_percent", int),
+    "rate": ("tokens_per_second", float),
+}
+"""What options ask for, by the names of PlanRules, and how they are read. Without an option its default holds."""

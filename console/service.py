@@ -76,6 +76,7 @@ from console.fleet.presence import Presence
 from console.fleet.upkeep import Upkeep
 from console.fleet.whereabouts import Whereabouts
 from console.libraries import LibraryShelf
+from console.logs import log_to
 from console.planning import Planning
 from console.registry.access import authorise
 from console.registry.authority import Authority
@@ -88,7 +89,6 @@ log = logging.getLogger(__name__)
 VERSION = importlib.metadata.version("fallow")
 LOCAL_ADMIN = "local admin"
 EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -368,9 +368,11 @@ def own_address() -> str:
     return "127.0.0.1"
 
 
-def serve(settings: ServiceSettings, *, log_level: str = "INFO", json_output: bool = False) -> int:
-    """Run until SIGINT or SIGTERM; the addresses go to standard output, the log to standard error."""
-    logging.basicConfig(level=log_level, format=LOG_FORMAT, stream=sys.stderr)
+def serve(
+    settings: ServiceSettings, *, log_level: str = "INFO", log_file: Path | None = None, json_output: bool = False
+) -> int:
+    """Run until SIGINT or SIGTERM; the addresses go to standard output, the log to `log_file` or standard error."""
+    log_to(log_file, log_level)
     # One line per file fetched or link closed is enough; the libraries' own chatter is not for admins.
     for name in ("websockets", "uvicorn", "httpx2", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)

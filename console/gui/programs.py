@@ -36,6 +36,11 @@ class Programs:
         """Where a service that was started here writes what it does."""
         return self.folder / "service.log"
 
+    @property
+    def said_file(self) -> Path:
+        """What it says beside its log: its addresses, and the sentence it ended with."""
+        return self.folder / "service.out"
+
     def service(self) -> bool:
         """Start the service on its own, so that it outlives the window. Returns whether it could be started.
 
@@ -44,10 +49,11 @@ class Programs:
         prepare(self.folder)
         process = QProcess()
         process.setProgram(self._command[0])
-        process.setArguments([*self._command[1:], "serve", "--data", str(self.folder)])
+        where = ["--data", str(self.folder), "--log-file", str(self.log_file)]
+        process.setArguments([*self._command[1:], "serve", *where])
         process.setStandardInputFile(QProcess.nullDevice())
         process.setProcessChannelMode(QProcess.ProcessChannelMode.MergedChannels)
-        process.setStandardOutputFile(str(self.log_file), QProcess.OpenModeFlag.Truncate)
+        process.setStandardOutputFile(str(self.said_file), QProcess.OpenModeFlag.Truncate)
         # The stubs promise a pair, as the static method gives; this one gives a bool.
         started: object = process.startDetached()
         return started is True
@@ -55,7 +61,7 @@ class Programs:
     def why_not(self) -> str:
         """Return the sentence with which a service that was started here ended; empty while it runs."""
         try:
-            with self.log_file.open(encoding="utf-8", errors="replace") as file:
+            with self.said_file.open(encoding="utf-8", errors="replace") as file:
                 said = [line for line in deque(file, LOG_LINES) if line.startswith(ERROR)]
         except OSError:
             return ""

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from console.cli import build_parser, main, warn_of_password
 from console.data import default_data_folder
 from console.fleet.hub import HEARTBEAT_S
 from console.registry.records import ApiKey
+from tests.support.patience import PATIENCE_S
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,28 @@ def test_without_the_windows_packages_a_sentence_says_what_to_install(
         monkeypatch.setitem(sys.modules, name, None)
     assert main([]) == 1
     assert "pip install 'fallow[gui]'" in capsys.readouterr().err
+
+
+def test_without_a_library_that_the_windows_need_a_sentence_names_it(tmp_path: Path) -> None:
+    package = tmp_path / "PySide6"
+    package.mkdir()
+    (package / "__init__.py").write_bytes(b"")
+    (package / f"QtCore{EXTENSION_SUFFIXES[0]}").write_bytes(b"no library")  # as one whose own libraries are missing
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    run = subprocess.run(
+        [sys.executable, "-m", "console", "--data", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1, run.stderr
+    assert run.stderr.startswith("fallow-console: The window needs a library that cannot be loaded here: ")
+    assert str(package) in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_failed_import_that_is_no_matter_of_installing_is_not_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "console.gui.app", ModuleType("console.gui.app"))
+    with pytest.raises(ImportError, match="cannot import name 'run'"):
+        main([])
 
 
 def test_the_data_folder_may_stand_before_or_behind_the_subcommand() -> None:

@@ -10,7 +10,8 @@ import pytest
 from console.api.admin import types as wire
 from console.api.admin.plan_types import PlannedPipeline, PlanRequest, Plans
 from console.cli import build_parser, main
-from console.cli_plan import moment_of, rules_from
+from console.cli_deploy import ASKED, request_from
+from console.cli_plan import RULES, moment_of, rules_from
 from console.errors import ClientError
 from console.plan_files import MOST_BYTES, read_plan, request_with, write_plan
 from console.planner.types import Plan, PlannedStage
@@ -182,3 +183,29 @@ def test_a_file_goes_with_check_alone_and_a_model_or_a_plan_with_deploy(capsys: 
     ):
         assert main(arguments) == 2
         assert "FILE" in capsys.readouterr().err
+
+
+VALUES = {
+    "engine": "paged", "numerics": "fast", "cache": "auto", "device": "ab", "draft": "lookup", "standby": "warm",
+    "exclude": "ab", "pin": "ab", "limit": "ab=4GB", "cross": "none",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*ASKED, *RULES])
+def test_a_plan_made_by_hand_goes_with_no_other_option_not_even_with_its_default(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    option = f"--{name.replace('_', '-')}"
+    assert main(["deploy", "--plan", "f", option, VALUES.get(name, "1")]) == 2
+    assert f"leave {option} out" in capsys.readouterr().err
+    build_parser().parse_args(["deploy", "small", option, VALUES.get(name, "1")])
+
+
+def test_every_option_of_deploy_is_part_of_what_is_asked() -> None:
+    arguments = [part for name in ASKED for part in (f"--{name.replace('_', '-')}", VALUES.get(name, "3"))]
+    asked = request_from(build_parser().parse_args(["deploy", "small", "--rate", "30", *arguments]))
+    assert asked == wire.DeployRequest(
+        "small", 3, "fast", "paged", 3, 3, ["ab"], "auto", 3, "lookup", 3, "warm", 3.0,
+        wire.PlanRules(tokens_per_second=30.0), 3,
+    )  # fmt: skip
+    assert request_from(build_parser().parse_args(["deploy", "small"])) == wire.DeployRequest("small")

@@ -120,16 +120,16 @@ def test_without_a_service_the_dialog_says_so_and_offers_to_start_one(tmp_path: 
 
 
 def test_a_service_that_cannot_start_says_why(tmp_path: Path, qtbot: QtBot) -> None:
-    said = "fallow-console: The agents' port 0.0.0.0:8461 cannot be opened; choose another."
-    programs = Programs(tmp_path / "nobody", [sys.executable, "-c", f"print({said!r})"])
-    with program_on(tmp_path / "nobody", tmp_path, programs=programs) as program:
+    folder = tmp_path / "nobody"
+    (folder / "console.lock").mkdir(parents=True)  # where the service wants to have a file
+    with program_on(folder, tmp_path) as program:
         qtbot.waitUntil(lambda: program.dialog is not None)
         dialog = program.dialog
         assert dialog is not None
         dialog.start.click()
         assert not dialog.connect_button.isEnabled()
         qtbot.waitUntil(dialog.connect_button.isEnabled)
-        assert "The service did not start: The agents' port" in dialog.said.text()
+        assert f"The service did not start: The data folder {folder} cannot be used" in dialog.said.text()
 
 
 STARTED = "import sys; from console.cli import main; main([*sys.argv[1:], '--agents-port', '0', '--api-port', '0'])"
@@ -145,6 +145,8 @@ def test_a_service_is_started_from_the_window_and_outlives_it(tmp_path: Path, qt
         assert dialog is not None
         dialog.start.click()
         qtbot.waitUntil(lambda: "version" in program.window.service.text())
+    assert "Agents dial:" in programs.said_file.read_text("utf-8")
+    assert " INFO " not in programs.said_file.read_text("utf-8")
     service = psutil.Process(msgspec.json.decode(service_file_path(folder).read_bytes(), type=ServiceFile).process_id)
     assert service.is_running()
     service.terminate()
