@@ -11,6 +11,42 @@ from console.api.admin import types as wire
 from console.gui.times import age_text, size_text
 
 NO_LIMIT_BYTES = 1 << 48
+ROW_TEXTS = {
+    "consent_needed": "The owner must agree first",
+    "contribute_now": "“Contribute now” in the owner's menu",
+    "cpu_busy_percent": "Processor use of other programs at most",
+    "devices": "Kinds of devices that may be used",
+    "devices_off": "Devices that are switched off",
+    "disk_reserve_bytes": "Disk space that stays free",
+    "drain": "Hand over and stay away",
+    "enabled": "The PC may contribute",
+    "exclusive_programs": "Give everything back while these programs run",
+    "fullscreen": "While a program fills the screen",
+    "gpu_busy_percent": "Graphics use of other programs at most",
+    "heat_limit_celsius": "Stop above this temperature",
+    "idle_locked_s": "Start after this time with the screen locked or off",
+    "idle_resume_s": "Go on after this time, following a short stop",
+    "idle_start_s": "Start after this time without the owner",
+    "inhibited": "While a program keeps the PC awake",
+    "learn_availability": "Learn when the PC is usually free",
+    "memory_floor_bytes": "Memory that stays free for the owner",
+    "memory_floor_percent": "Share of memory that stays free for the owner",
+    "memory_max_bytes": "Most memory to use",
+    "memory_max_percent": "Largest share of memory to use",
+    "metered": "On a network that costs by volume",
+    "on_battery_above_percent": "On battery only above (100 %: never)",
+    "paused": "Paused",
+    "power_saver": "While the PC saves power",
+    "quit_allowed": "The owner can quit the agent",
+    "release_after_s": "Give the memory back this long after a stop",
+    "remote_session": "While somebody is logged in from elsewhere",
+    "schedule": "Hours in which the PC may contribute",
+    "settle_s": "Stay quiet for this long before starting",
+    "share_availability": "Share when the PC is usually free",
+    "startup_delay_s": "Wait after start and wake-up",
+    "unattended": "Nobody works at the PC: do not wait for an owner",
+}
+"""What an administrator reads for each row. The owner reads the tray's words, which speak to whoever sits there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-import msgspec
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
-from agent.look.assets import asset
 from agent.look.widgets import label
 from agent.volunteer.errors import WishRefused
 from agent.volunteer.wishes import PlainValue, from_text, to_plain
@@ -18,7 +14,7 @@ from console.errors import ClientError
 from console.gui.feed import Feed
 from console.gui.page import Desk
 from console.gui.rows import Heading, KeyedModel, RowsView
-from console.gui.settings.policy import PolicyLine, lines_of, tags_of, typed_text, value_text
+from console.gui.settings.policy import ROW_TEXTS, PolicyLine, lines_of, tags_of, typed_text, value_text
 from console.gui.states import States
 
 ALL_PCS = "All PCs"
@@ -38,7 +34,7 @@ class PolicyModel(KeyedModel[PolicyLine]):
 
     def text(self, item: PolicyLine, column: int) -> str:
         texts = (
-            row_text(item.name), value_text(item.name, item.effective), item.set_by,
+            ROW_TEXTS[item.name], value_text(item.name, item.effective), item.set_by,
             value_text(item.name, item.for_all), value_text(item.name, item.for_tag),
             value_text(item.name, item.built_in), item.name,
         )  # fmt: skip
@@ -128,7 +124,7 @@ class PolicyTab(QWidget):
 
     def _choose(self) -> None:
         line, may = self._line(), self._desk.may("admin")
-        self.row_name.setText(row_text(line.name) if line else "Select a row to change it.")
+        self.row_name.setText(ROW_TEXTS[line.name] if line else "Select a row to change it.")
         said = (line.for_tag if self.chosen_tag else line.for_all) if line else None
         if line is not None:
             self.value.setText(typed_text(line.name, said if said is not None else line.effective))
@@ -155,20 +151,8 @@ class PolicyTab(QWidget):
 
     def _changed(self, name: str) -> None:
         whom = f"PCs with the tag {self.chosen_tag}" if self.chosen_tag else "all PCs"
-        self.said.emit(f"{row_text(name)}: changed for {whom}.", False)
+        self.said.emit(f"{ROW_TEXTS[name]}: changed for {whom}.", False)
         self._policy.now()
 
     def _refused(self, error: ClientError) -> None:
         self.said.emit(str(error), True)
-
-
-def row_text(name: str) -> str:
-    """Return what people read for a row, as in the tray."""
-    return _texts().get(f"policy.{name}", name)
-
-
-@lru_cache(maxsize=1)
-def _texts() -> dict[str, str]:
-    # Some texts have a form for each number; those of the policy have one.
-    known = msgspec.json.decode(asset("translations", "en.json").read_bytes(), type=dict[str, str | dict[str, str]])
-    return {key: text for key, text in known.items() if isinstance(text, str)}

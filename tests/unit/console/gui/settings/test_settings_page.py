@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -15,8 +16,7 @@ from console.api.admin import types as wire
 from console.gui.asking import Question
 from console.gui.page import Desk, Page
 from console.gui.settings.page import SettingsPage
-from console.gui.settings.policy import PolicyLine, lines_of, tags_of, typed_text, value_text
-from console.gui.settings.policy_tab import row_text
+from console.gui.settings.policy import ROW_TEXTS, PolicyLine, lines_of, tags_of, typed_text, value_text
 from tests.support.console_thread import ConsoleThread
 from tests.support.shown_fleet import make_agent
 
@@ -41,8 +41,10 @@ def test_the_tightest_value_holds_and_whose_it_is_is_said() -> None:
     assert line(view, "other", "metered").for_tag is None
 
 
-def test_every_row_is_named_as_in_the_tray() -> None:
-    assert all(row_text(name) != name for name in ROWS)
+def test_every_row_has_words_that_speak_of_the_owner_and_not_to_one() -> None:
+    assert set(ROW_TEXTS) == set(ROWS)
+    assert len(set(ROW_TEXTS.values())) == len(ROWS)
+    assert not [text for text in ROW_TEXTS.values() if re.search(r"\b(you|yours?|this PC|the menu)\b", text)]
     assert [one.name for one in lines_of(view_of(), "")] == list(ROWS)
 
 
