@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +36,7 @@ class ConsoleThread:
         self._settings = ServiceSettings(folder=folder, keyring=False, **settings)
         self.service: ConsoleService
         self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
+        self._started: Future[None] = Future()
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="console of a test")
 
@@ -48,22 +48,29 @@ class ConsoleThread:
         return asyncio.run_coroutine_threadsafe(work(self.service), self._loop).result(PATIENCE_S)
 
     def begin(self) -> None:
+        """Start it; `end` has to follow, also when this raises what the service could not start for."""
         self._thread.start()
-        assert self._started.wait(PATIENCE_S)
+        self._started.result(PATIENCE_S)
 
     def end(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with contextlib.suppress(RuntimeError):  # its loop is closed when it did not start
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(PATIENCE_S)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
+            try:
+                runner.run(self._serve())
+            except BaseException as error:
+                if self._started.done():
+                    raise
+                self._started.set_exception(error)
 
     async def _serve(self) -> None:
         self._loop.set_default_executor(full_pool())
         async with ConsoleService(self._settings) as service:
             self.service = service
-            self._started.set()
+            self._started.set_result(None)
             await self._stopping.wait()
 
 
@@ -71,8 +78,8 @@ class ConsoleThread:
 def console_thread(folder: Path, **settings: Any) -> Iterator[ConsoleThread]:
     """Run a service on a data folder."""
     running = ConsoleThread(folder, **settings)
-    running.begin()
     try:
+        running.begin()
         yield running
     finally:
         running.end()

@@ -113,8 +113,17 @@ def test_a_cancelled_question_is_answered_to_nobody(bridge: Bridge, qtbot: QtBot
     bridge.ask(calls.who_am_i(), heard.append)
     qtbot.waitUntil(lambda: bool(heard))
     assert isinstance(heard[0], wire.Me)
-    qtbot.wait(50)
+    all_heard(bridge, qtbot)
     assert len(heard) == 1
+
+
+def all_heard(bridge: Bridge, qtbot: QtBot) -> None:
+    """Wait until nothing is under way, and all that came of it was taken up."""
+    for ready in (lambda: True, lambda: not bridge._tasks):
+        qtbot.waitUntil(ready)
+        taken: list[bool] = []
+        bridge.to_loop(bridge.post, taken.append, True)
+        qtbot.waitUntil(lambda taken=taken: bool(taken))  # type: ignore[misc]
 
 
 def test_a_feed_asks_while_it_is_watched_and_keeps_the_last_answer(bridge: Bridge, qtbot: QtBot) -> None:
@@ -127,9 +136,15 @@ def test_a_feed_asks_while_it_is_watched_and_keeps_the_last_answer(bridge: Bridg
     qtbot.waitUntil(lambda: len(heard) > 3)
     feed.leave()
     feed.leave()
-    qtbot.wait(100)
+    all_heard(bridge, qtbot)
     heard.clear()
-    qtbot.wait(100)
+    other = Feed(bridge, calls.status(), 0.01)
+    others: list[object] = []
+    other.came.connect(others.append)
+    other.watch()
+    qtbot.waitUntil(lambda: len(others) > 10)
+    other.leave()
+    all_heard(bridge, qtbot)
     assert not heard
     assert isinstance(feed.latest, wire.Status)
     assert feed.age_s is not None
