@@ -51,10 +51,10 @@ class Detail(QWidget):
             self.facts[fact] = label()
             form.addRow(label(fact, quiet=True), self.facts[fact])
         self.same = label()
-        self.merge = QPushButton("Take over from the &former record…")
+        self.merge = QPushButton("Take &over from the former record…")
         self.merge.clicked.connect(self._ask_merge)
         self.stages = Table("Stages of this PC", ["Model", "Layers", "ms/layer", "RTT ms"], stretch=0)
-        self.open_model = QPushButton("Go to the &model")
+        self.open_model = QPushButton("&Go to the model")
         self.open_model.clicked.connect(self._go_to_model)
         self.units = Table(
             "Measured speeds", ["Model", "Device", "Engine", "ms/layer", "with 8", "Measured"], stretch=0

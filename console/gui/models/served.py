@@ -79,7 +79,7 @@ class LibraryView(QWidget):
         self.facts = Facts()
         self.deploy_now = button("&Deploy…", self.deploy.emit)
         self.take_down = button("&Take down…", self.undeploy.emit)
-        self.bring = button("&Bring to PCs…", self.deliver.emit)
+        self.bring = button("Bring to &PCs…", self.deliver.emit)
         self.forget = button("&Remove…", self.remove.emit)
         self.curl = button("Copy c&url", lambda: self._copy(curl=True))
         self.url = button("Copy base UR&L", lambda: self._copy(curl=False))

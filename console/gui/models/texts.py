@@ -78,13 +78,6 @@ def build_state_text(build: Build) -> str:
     return "published" if build.published else STATES[build.state]
 
 
-def build_progress(build: Build) -> float:
-    """Return how much of a build is done, 0 to 1: layers take nearly all the time."""
-    if build.state == "built" or build.phase in {"evaluating", "done"}:
-        return 1.0
-    return build.layer / (build.layer_count + 2) if build.layer_count else 0.0
-
-
 def build_progress_text(build: Build) -> str:
     """Say how far a build is."""
     if build.phase == "evaluating" and build.state == "running":

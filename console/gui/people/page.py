@@ -72,7 +72,7 @@ class PeoplePage(Page):
         )
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)  # without Fusion's frame, whose ground is another than the window's
-        self.tabs.addTab(self.people, "P&eople")
+        self.tabs.addTab(self.people, "Pe&ople")
         self.tabs.addTab(self.api_keys, "API &keys")
         self.rows.addWidget(self.tabs, 1)
         self.people.table.selectionModel().selectionChanged.connect(self._follow_choice)
