@@ -15,11 +15,14 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
 log = logging.getLogger(__name__)
 
 STOP_WAIT_S = 5.0
+
+_ending: set[LoopThread] = set()
+"""Threads that were told to end and may not have ended yet: they have no other owner."""
 
 
 class Job:
@@ -57,6 +60,7 @@ class LoopThread(QObject):
     """Runs an event loop in a thread. `start`, `stop`, `begin` and `to_loop` belong to the GUI thread."""
 
     _posted = Signal(object)
+    _ended = Signal()
 
     def __init__(self, name: str, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -64,9 +68,11 @@ class LoopThread(QObject):
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._stopping = asyncio.Event()
+        self._is_stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
         # Queued, always: whoever emits is in the other thread, and what is posted must run in this one.
         self._posted.connect(self._take, Qt.ConnectionType.QueuedConnection)
+        self._ended.connect(self._reap, Qt.ConnectionType.QueuedConnection)
 
     def start(self) -> None:
         """Begin `work`, and take what `begin` gives."""
@@ -74,16 +80,31 @@ class LoopThread(QObject):
 
     def stop(self) -> bool:
         """Cancel everything and end the thread. Waits some seconds for it; returns whether it has ended."""
-        if not self._thread.is_alive():
-            if not self._loop.is_closed():
-                self._loop.close()
-            return True
-        self.to_loop(self._stopping.set)
-        self._thread.join(STOP_WAIT_S)
+        if self._thread.is_alive():
+            self.to_loop(self._stopping.set)
+            self._is_stopped = True
+            self._thread.join(STOP_WAIT_S)
+        elif not self._loop.is_closed():
+            self._loop.close()
         if self._thread.is_alive():
             log.warning("%s has not ended after %g s; what it still does is given up.", self._name, STOP_WAIT_S)
             return False
+        _ending.discard(self)
         return True
+
+    def stop_soon(self) -> None:
+        """Cancel everything and end the thread without waiting, which may take as long as a name server is silent.
+
+        Nothing that was posted is taken up any more. This is nobody's child then and goes when its thread has ended.
+        """
+        if not self._thread.is_alive():
+            self.stop()
+            self.deleteLater()
+            return
+        self.setParent(None)  # or it would go with its parent, under the hands of its thread
+        _ending.add(self)
+        self.to_loop(self._stopping.set)
+        self._is_stopped = True
 
     def begin(self, work: Callable[[Job], Coroutine[Any, Any, None]]) -> Job:
         """Begin work on the loop. What it raises is logged: it has to tell whoever waits, by `post`."""
@@ -92,14 +113,24 @@ class LoopThread(QObject):
         return job
 
     def to_loop(self, call: Callable[..., object], *arguments: object) -> None:
-        """Call a function on the loop thread, soon."""
+        """Call a function on the loop thread, soon; nothing once it is stopped."""
+        if self._is_stopped:
+            return
         # Closed when the program ends, and then nobody waits for what comes of it.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *arguments)
 
     @Slot(object)
     def _take(self, call: Callable[[], None]) -> None:
-        call()
+        if self not in _ending:
+            call()
+
+    @Slot()
+    def _reap(self) -> None:
+        if self in _ending:
+            self._thread.join()
+            # Not here: an object must not go in an event of its own.
+            QTimer.singleShot(0, functools.partial(_ending.discard, self))
 
     # From here on: the loop thread.
 
@@ -133,6 +164,9 @@ class LoopThread(QObject):
             log.exception("%s ended.", self._name)
         finally:
             self._loop.close()
+            # Gone when whoever stopped it waited in vain and its program ended.
+            with contextlib.suppress(RuntimeError):
+                self._ended.emit()
 
     async def _until_stopped(self) -> None:
         self.spawn(self.work())
@@ -144,3 +178,9 @@ class LoopThread(QObject):
         await self.close()
         # What was handed to threads ends before this one: nothing is left behind that still writes a file.
         await self._loop.shutdown_default_executor()
+
+
+def stop_all() -> None:
+    """Wait for the threads that `stop_soon` left to themselves: a program's last step. GUI thread."""
+    for one in list(_ending):
+        one.stop()

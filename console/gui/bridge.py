@@ -43,6 +43,7 @@ class Bridge(LoopThread):
         self.access = access
         # Those below belong to the loop thread.
         self._http: httpx2.AsyncClient | None = None
+        self._asks_as = access
         self._trusted_as_of: tuple[int, int] | None = None
         self._former: list[httpx2.AsyncClient] = []
         self._answers: bool | None = None
@@ -114,6 +115,10 @@ class Bridge(LoopThread):
 
         return self.begin(carry)
 
+    def _expire(self, asked_as: Access, why: str) -> None:
+        if asked_as == self.access:  # and not that of somebody who signed in again meanwhile
+            self.expired.emit(why)
+
     # From here on: the loop thread.
 
     async def _save(self, call: LineCall[bytes], part: Path) -> int:
@@ -156,33 +161,34 @@ class Bridge(LoopThread):
             self._put_aside()
             self._trusted_as_of = as_of
         if self._http is None:
+            access = self.access  # once: the GUI thread may change it meanwhile
             self._http = httpx2.AsyncClient(
-                base_url=self.access.address(),
-                headers=self.access.headers(),
-                verify=self.access.trust(),
-                trust_env=False,
+                base_url=access.address(), headers=access.headers(), verify=access.trust(), trust_env=False
             )
+            self._asks_as = access
         return self._http
 
     async def _ask(self, call: Call[T]) -> T:
         timeout = httpx2.Timeout(10.0, read=call.silence_s)
+        http, asked_as = self._client(), self._asks_as
         try:
-            response = await self._client().request(call.method, call.path, content=call.body, timeout=timeout)
+            response = await http.request(call.method, call.path, content=call.body, timeout=timeout)
         except httpx2.RequestError as error:
             raise not_answered(self.access.url, error) from None
         self._heard()
         if response.is_error:
-            raise refusal_of(self.access.url, response.status_code, response.content)
+            raise self._refused(asked_as, response.status_code, response.content)
         return answer_of(self.access.url, call, response.content)
 
     async def _follow(self, call: LineCall[T], on_line: Callable[[T], None]) -> None:
         timeout = httpx2.Timeout(10.0, read=call.silence_s)
+        http, asked_as = self._client(), self._asks_as
         last: T | None = None
         try:
-            async with self._client().stream(call.method, call.path, content=call.body, timeout=timeout) as response:
+            async with http.stream(call.method, call.path, content=call.body, timeout=timeout) as response:
                 self._heard()
                 if response.is_error:
-                    raise refusal_of(self.access.url, response.status_code, await response.aread())
+                    raise self._refused(asked_as, response.status_code, await response.aread())
                 lines = Lines()
 
                 def read(whole: Iterable[bytes]) -> None:
@@ -199,6 +205,12 @@ class Bridge(LoopThread):
         if not call.ends(last):
             raise ServiceUnreachable(call.cut_off)
 
+    def _refused(self, asked_as: Access, status: int, body: bytes) -> ServiceRefused:
+        refused = refusal_of(self.access.url, status, body)
+        if status == EXPIRED:
+            self.post(self._expire, asked_as, str(refused))
+        return refused
+
     def _heard(self) -> None:
         if not self._answers:
             self._answers = True
@@ -208,6 +220,4 @@ class Bridge(LoopThread):
         if isinstance(error, ServiceUnreachable) and self._answers is not False:
             self._answers = False
             self.post(self.lost.emit, str(error))
-        if isinstance(error, ServiceRefused) and error.status == EXPIRED:
-            self.post(self.expired.emit, str(error))
         self.post(job.guard(on_failed), error)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
+from agent.link.keystore import KeyringUnusable
 from agent.look.loop import Job
-from agent.threads import finish_in_thread
 from console import calls
 from console.access import Access, access_of
 from console.api.admin import types as wire
 from console.errors import ClientError, ServiceUnreachable
 from console.gui.bridge import Bridge
-from console.gui.kept import KeptTokens
+from console.gui.kept import KeptTokens, unusable_text
 from console.gui.places import Place
 
 ONLY_CHAT = "This sign-in may chat, but not look at the fleet; ask an owner for another role."
@@ -29,12 +28,12 @@ class Entry:
     place: Place
     access: Access
     me: wire.Me
-    not_kept: bool = False
-    """Whether the token should have been kept, and there is no keyring that takes it."""
+    not_kept: str = ""
+    """Why the token, which should have been kept, is not: a clause; empty where all is as it should be."""
 
 
 class Connecting(QObject):
-    """Tries to get in, one attempt at a time. GUI thread. Exactly one of the signals follows each attempt."""
+    """Tries to get in, one attempt at a time. GUI thread. Exactly one of the signals follows each, unless stopped."""
 
     came = Signal(object)
     """An Entry."""
@@ -46,6 +45,12 @@ class Connecting(QObject):
         super().__init__(parent)
         self._folder, self._kept = folder, kept
         self._bridge: Bridge | None = None
+        self._job: Job | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an attempt is under way."""
+        return self._bridge is not None
 
     def here(self) -> None:
         """Try the service on this PC, with its admin key."""
@@ -61,10 +66,14 @@ class Connecting(QObject):
         bridge = self._open(_access(place))
 
         async def read(job: Job) -> None:
-            token = await asyncio.to_thread(self._kept.read, place.url)
-            bridge.post(job.guard(self._have), place, token)
+            try:
+                token = await self._kept.read(place.url)
+            except KeyringUnusable as error:
+                bridge.post(job.guard(self._have), place, "", f"Sign in again: {unusable_text(error)}.")
+            else:
+                bridge.post(job.guard(self._have), place, token, SESSION_IS_OVER)
 
-        bridge.begin(read)
+        self._job = bridge.begin(read)
 
     def there(self, place: Place, secret: str) -> None:
         """Try another place with a password or an API key, as the place says."""
@@ -72,34 +81,38 @@ class Connecting(QObject):
             self._ask_who(place, _access(place, secret.strip()))
             return
         bridge = self._open(_access(place))
-        bridge.ask(calls.log_in(place.user, secret), lambda session: self._logged_in(place, session), self._fail)
+        self._job = bridge.ask(
+            calls.log_in(place.user, secret), lambda session: self._logged_in(place, session), self._fail
+        )
 
     def stop(self) -> None:
-        """Give an attempt up. Waits for its thread."""
+        """Give an attempt up: nothing comes of it any more. Does not wait for its thread."""
+        if self._job is not None:
+            self._job.cancel()
+            self._job = None
         if self._bridge is not None:
-            self._bridge.stop()
-            self._bridge.deleteLater()
+            self._bridge.stop_soon()
             self._bridge = None
 
     def _open(self, access: Access) -> Bridge:
         self.stop()
-        self._bridge = Bridge(access, self)
+        self._bridge = Bridge(access)
         self._bridge.start()
         return self._bridge
 
-    def _have(self, place: Place, token: str) -> None:
+    def _have(self, place: Place, token: str, why_not: str) -> None:
         if token:
             self._ask_who(place, _access(place, token))
         else:
             self.stop()
-            self.failed.emit(SESSION_IS_OVER, False)
+            self.failed.emit(why_not, False)
 
     def _logged_in(self, place: Place, session: wire.Session) -> None:
         self._enter(Entry(place, _access(place, session.token), session.me))
 
     def _ask_who(self, place: Place, access: Access) -> None:
         bridge = self._open(access)
-        bridge.ask(calls.who_am_i(), lambda me: self._enter(Entry(place, access, me)), self._fail)
+        self._job = bridge.ask(calls.who_am_i(), lambda me: self._enter(Entry(place, access, me)), self._fail)
 
     def _enter(self, entry: Entry) -> None:
         if not {"view", "admin"} & set(entry.me.scopes):
@@ -112,16 +125,20 @@ class Connecting(QObject):
             return
 
         async def keep(job: Job) -> None:
-            kept = await finish_in_thread(lambda: self._keep(entry))
-            bridge.post(job.guard(self._end), replace(entry, not_kept=entry.place.stay and not kept))
+            bridge.post(job.guard(self._end), replace(entry, not_kept=await self._keep(entry)))
 
-        bridge.begin(keep)
+        self._job = bridge.begin(keep)
 
-    def _keep(self, entry: Entry) -> bool:
-        if entry.place.stay:
-            return self._kept.keep(entry.place.url, entry.access.token)
-        self._kept.forget(entry.place.url)
-        return False
+    async def _keep(self, entry: Entry) -> str:
+        """Keep a token or let go of a former one, as the place says; returns why that could not be."""
+        if not entry.place.stay:
+            await self._kept.forget(entry.place.url)
+            return ""
+        try:
+            await self._kept.keep(entry.place.url, entry.access.token)
+        except KeyringUnusable as error:
+            return unusable_text(error)
+        return ""
 
     def _end(self, entry: Entry) -> None:
         self.stop()

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 from PySide6.QtCore import QObject, QSettings, Qt, QTimer
 from PySide6.QtWidgets import QMenu
 
-from agent.look.loop import Job
+from agent.look.loop import Job, stop_all
 from agent.threads import finish_in_thread
 from console import calls
 from console.access import access_of
 from console.api.admin import types as wire
-from console.errors import ClientError
-from console.gui.bridge import Bridge
+from console.errors import ClientError, ServiceRefused
+from console.gui.bridge import EXPIRED, Bridge
 from console.gui.connecting import Connecting, Entry
 from console.gui.feed import Feed
 from console.gui.kept import KeptTokens
@@ -51,7 +51,7 @@ class ConsoleProgram(QObject):
         self._kept = kept or KeptTokens()
         self._programs = programs or Programs(folder)
         self._entry: Entry | None = None
-        self._trouble = ""
+        self._trouble = self._signed_out = ""
         self.desk: Desk | None = None
         self.dialog: SignInDialog | None = None
         self.window = Window(settings)
@@ -84,6 +84,7 @@ class ConsoleProgram(QObject):
             self.dialog.reject()
         self._connecting.stop()
         self._leave()
+        stop_all()
         self.window.close()
 
     def ask(self, again: str = "", *, nobody_here: bool = False) -> None:
@@ -99,11 +100,12 @@ class ConsoleProgram(QObject):
         """End the session, and forget its token."""
         if self.desk is None or self._entry is None:
             return
-        self.desk.bridge.ask(calls.log_out(), lambda _: self._left(), lambda _: self._left())
+        self.desk.bridge.ask(calls.log_out(), lambda _: self._left(), self._not_logged_out)
 
     def _enter(self, entry: Entry) -> None:
         """Go in, or on where a sign-in had ended."""
         former, self._entry = self._entry, entry
+        self._signed_out = ""
         desk = self.desk
         if desk is not None and former is not None and _is_same(former, entry):
             desk.bridge.use(entry.access)
@@ -116,7 +118,7 @@ class ConsoleProgram(QObject):
             self._open(entry)
         self._remember(entry)
         if entry.not_kept:
-            self.window.say("You are signed in until you close the window: this PC has no keyring that works.", True)
+            self.window.say(f"You are signed in until you close the window: {entry.not_kept}.", True)
 
     def _open(self, entry: Entry) -> None:
         bridge = Bridge(entry.access, self)
@@ -145,24 +147,35 @@ class ConsoleProgram(QObject):
     def _leave(self) -> None:
         """Show no page any more, and let go of the service."""
         desk, self.desk = self.desk, None
-        self._trouble = ""
+        self._trouble = self._signed_out = ""
         self._ticking.stop()
         if desk is not None:
             self.window.show_outside("Not connected", "")
             self.window.show_trouble("")
             self.window.show_service("", reachable=False)
-            desk.bridge.stop()
-            desk.bridge.deleteLater()
+            desk.bridge.stop_soon()
 
-    def _left(self) -> None:
+    def _not_logged_out(self, error: ClientError) -> None:
+        if isinstance(error, ServiceRefused) and error.status == EXPIRED:
+            self._left()  # that session was over already
+        else:
+            self._left(f"{error} The sign-in is forgotten here, but lasts at the service until it ends by itself.")
+
+    def _left(self, but: str = "") -> None:
+        """Forget the token, then the service; `but` is said then."""
         entry, self._entry = self._entry, None
         desk = self.desk
         if desk is None or entry is None:
             return
 
+        def leave() -> None:
+            self._leave()
+            if but:
+                self.window.show_outside("Not connected", but)
+
         async def forget(job: Job) -> None:
-            await finish_in_thread(lambda: self._kept.forget(entry.place.url))
-            desk.bridge.post(job.guard(self._leave))
+            await self._kept.forget(entry.place.url)
+            desk.bridge.post(job.guard(leave))
 
         desk.bridge.begin(forget)
 
@@ -173,8 +186,13 @@ class ConsoleProgram(QObject):
 
     def _expire(self, why: str) -> None:
         if self._entry is not None and not self._entry.place.url:
-            self._connecting.here()  # the service may have made itself a new key; whoever may read it is in again
-        elif self._entry is not None:
+            if not self._connecting.is_busy:
+                self._connecting.here()  # the service may have made itself a new key; whoever may read it is in again
+        elif self._entry is not None and not self._signed_out:
+            # Once: every question of the pages is refused now, and who closes the dialog wants to see what is there.
+            self._signed_out = why
+            self._show_trouble()
+            self._ticking.start()
             self.ask(f"{why} What the window shows stays.")
 
     def _lose(self, why: str) -> None:
@@ -184,7 +202,8 @@ class ConsoleProgram(QObject):
 
     def _found(self) -> None:
         self._trouble = ""
-        self._ticking.stop()
+        if not self._signed_out:
+            self._ticking.stop()
         self._show_trouble()
 
     def _show_trouble(self) -> None:
@@ -192,14 +211,18 @@ class ConsoleProgram(QObject):
         if desk is None:
             return
         age_s = desk.status.age_s
-        shown = f" What you see is {age_text(age_s)} old; it goes on by itself." if age_s is not None else ""
-        self.window.show_trouble(f"{self._trouble}{shown}" if self._trouble else "")
+        goes_on = "; it goes on by itself" if self._trouble and not self._signed_out else ""
+        shown = f" What you see is {age_text(age_s)} old{goes_on}." if age_s is not None else ""
+        trouble = self._trouble or self._signed_out
+        self.window.show_trouble(f"{trouble}{shown}" if trouble else "")
         self._show_service(desk.status.latest)
         if self._trouble and self._entry is not None and not self._entry.place.url:
             self._look_for_new_address(self._entry)
 
     def _look_for_new_address(self, entry: Entry) -> None:
         """A service on this PC that was started again may have other ports and another key."""
+        if self._connecting.is_busy:
+            return
         with contextlib.suppress(ClientError):
             if access_of(self._programs.folder) != entry.access:
                 self._connecting.here()

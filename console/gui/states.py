@@ -9,10 +9,13 @@ from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from agent.look.widgets import label
-from console.errors import ClientError, ServiceUnreachable
+from console.errors import ClientError, ServiceRefused, ServiceUnreachable
+from console.gui.bridge import EXPIRED
 from console.gui.feed import Feed
 
 LOADING = "Asking the service…"
+BROKEN = 500
+"""From this status on the service is to blame, and it may be well again the next time."""
 
 
 class States(QStackedWidget):
@@ -52,21 +55,26 @@ class States(QStackedWidget):
         self._say(text, button, do)
 
     def show_error(self, error: ClientError, again: Callable[[], object]) -> None:
-        """Say what went wrong, unless there is content: that stays, greyed by the window."""
-        if not self._came or not isinstance(error, ServiceUnreachable):
+        """Say what went wrong, unless something came before and the error passes: that stays, greyed by the window."""
+        if not self._came or not _passes(error):
             self._say(str(error), "Try &again", again)
             self.text.setForegroundRole(QPalette.ColorRole.BrightText)
 
     def follow(self, feed: Feed) -> None:
         """Show what goes wrong with a feed; what comes of it is for the page to show."""
-        feed.failed.connect(lambda error: self.show_error(error, feed.now))
+        self._feed = feed
+        # A method and no lambda: the feed outlives this, and Qt forgets methods of what is gone.
+        feed.failed.connect(self._fail)
         if feed.latest is None and feed.error is not None:
-            self.show_error(feed.error, feed.now)
+            self._fail(feed.error)
 
     @property
     def is_content(self) -> bool:
         """Whether the content is shown."""
         return self.currentWidget() is self.content
+
+    def _fail(self, error: ClientError) -> None:
+        self.show_error(error, self._feed.now)
 
     def _say(self, text: str, button: str = "", do: Callable[[], object] | None = None) -> None:
         self._do = do
@@ -79,3 +87,9 @@ class States(QStackedWidget):
     def _press(self) -> None:
         if self._do is not None:
             self._do()
+
+
+def _passes(error: ClientError) -> bool:
+    if isinstance(error, ServiceRefused):
+        return error.status == EXPIRED or error.status >= BROKEN
+    return isinstance(error, ServiceUnreachable)

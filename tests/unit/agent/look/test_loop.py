@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
-from agent.look.loop import Job, LoopThread
+from agent.look.loop import Job, LoopThread, _ending, stop_all
 from tests.conftest import ExpectLogs
 
 
@@ -139,3 +140,40 @@ def test_a_thread_that_does_not_end_in_time_is_told_of(
 
 def test_a_loop_that_never_started_leaves_nothing_open(qtbot: QtBot) -> None:
     assert LoopThread("never").stop()
+
+
+def test_an_end_that_nobody_waits_for_comes_when_the_work_lets_it(qtbot: QtBot) -> None:
+    parent = QObject()
+    loop, begun, may_end = LoopThread("slow to end", parent), threading.Event(), threading.Event()
+    heard: list[str] = []
+
+    def slow() -> None:
+        begun.set()
+        assert may_end.wait(30)
+
+    async def work(_: Job) -> None:
+        loop.post(heard.append, "posted before, taken up after")
+        await asyncio.to_thread(slow)
+
+    loop.start()
+    loop.begin(work)
+    assert begun.wait(30)
+    loop.stop_soon()
+    assert any(thread.name == "slow to end" for thread in threading.enumerate())
+    assert loop.parent() is None
+    loop.to_loop(heard.append, "never")
+    assert loop in _ending
+    may_end.set()
+    qtbot.waitUntil(lambda: not _ending)
+    assert not any(thread.name == "slow to end" for thread in threading.enumerate())
+    assert not heard
+
+
+def test_a_program_waits_at_its_end_for_what_was_left_to_itself(qtbot: QtBot) -> None:
+    loops = [LoopThread("left to itself") for _ in range(3)]
+    for loop in loops[:2]:
+        loop.start()
+    for loop in loops:
+        loop.stop_soon()
+    stop_all()
+    assert not any(thread.name == "left to itself" for thread in threading.enumerate())

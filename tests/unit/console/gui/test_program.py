@@ -2,99 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
-from PySide6.QtCore import QSettings, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
-from console.access import Access
+from console import calls
 from console.data import ServiceFile, service_file_path
-from console.gui.kept import KeptTokens
+from console.gui.feed import Feed
 from console.gui.page import Desk, Page
 from console.gui.places import Place, PlaceFile
 from console.gui.program import ConsoleProgram
 from console.gui.programs import Programs
-from console.registry.audit import CONSOLE
-from console.registry.records import Role
-from console.service import ConsoleService
+from console.gui.states import States
+from tests.support.admin_window import (
+    PASSWORD,
+    OwnersPage,
+    PlainPage,
+    end_session,
+    peopled_console,
+    program_on,
+    session_of,
+    sign_in,
+)
 from tests.support.console_thread import ConsoleThread, console_thread
 from tests.support.patience import PATIENCE_S
-
-PASSWORD = "a long enough password"
-
-
-class PlainPage(Page):
-    """A page with a field somebody types in."""
-
-    name = "plain"
-    heading = "Plain"
-    icon = "overview"
-
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk, desk.status)
-        self.found = 0
-
-    def search(self) -> None:
-        self.found += 1
-
-
-class OwnersPage(Page):
-    name = "owners"
-    heading = "For owners"
-    icon = "people"
-    scope = "admin"
-
-    def select(self, what: str) -> None:
-        self.selected = what
 
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleThread]:
-    with console_thread(tmp_path_factory.mktemp("console")) as running:
-        roles: dict[str, Role] = {"olga": "owner", "otto": "operator", "uma": "user"}
-        for name, role in roles.items():
-            running.service._registry.users.create(name, role, PASSWORD)
+    with peopled_console(tmp_path_factory.mktemp("console")) as running:
         yield running
-
-
-@contextlib.contextmanager
-def program_on(folder: Path, settings_folder: Path, *, programs: Programs | None = None) -> Iterator[ConsoleProgram]:
-    settings = QSettings(str(settings_folder / "geometry.ini"), QSettings.Format.IniFormat)
-    program = ConsoleProgram(
-        folder,
-        settings,
-        [PlainPage, OwnersPage],
-        settings_folder=settings_folder,
-        kept=KeptTokens(lambda: None),
-        programs=programs,
-    )
-    program.start()
-    try:
-        yield program
-    finally:
-        program.stop()
-        program.window.deleteLater()
-        program.deleteLater()
-
-
-def sign_in(program: ConsoleProgram, access: Access, name: str, secret: str, *, key: bool = False) -> None:
-    dialog = program.dialog
-    assert dialog is not None
-    dialog.there.setChecked(True)
-    dialog.address.setText(access.url)
-    dialog.authority.setText(str(access.authority or ""))
-    dialog.sign_in.setCurrentIndex(dialog.sign_in.findData("key" if key else "password"))
-    dialog.user.setText(name)
-    dialog.secret.setText(secret)
-    dialog.connect_button.click()
 
 
 def test_the_service_on_this_pc_is_connected_with_at_once(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
@@ -190,17 +137,6 @@ def test_an_api_key_signs_in_and_stays_only_where_there_is_a_keyring(
         qtbot.waitUntil(lambda: "no keyring" in program.window.said.text())
 
 
-def session_of(console: ConsoleThread, name: str) -> str:
-    """Log somebody in without the route, which counts attempts."""
-
-    async def open_session(service: ConsoleService) -> str:
-        opened = await asyncio.to_thread(service._registry.sessions.open, name, PASSWORD)
-        assert opened is not None
-        return opened[1]
-
-    return console.call(open_session)
-
-
 def test_an_expired_login_asks_again_over_the_kept_window(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
     with program_on(tmp_path / "nobody", tmp_path) as program:
         qtbot.waitUntil(lambda: program.dialog is not None)
@@ -222,15 +158,69 @@ def test_an_expired_login_asks_again_over_the_kept_window(console: ConsoleThread
         assert program.window.current is page
 
 
-def end_session(console: ConsoleThread, token: str) -> None:
-    """End somebody's session from elsewhere."""
+class AskingPage(Page):
+    """A page that asks often, and has a view of what came."""
 
-    async def end(service: ConsoleService) -> None:
-        principal = service._registry.authenticate(token)
-        assert principal is not None
-        service._registry.sessions.close(principal.session_id, CONSOLE)
+    name = "asking"
+    heading = "Asking"
+    icon = "overview"
 
-    console.call(end)
+    def __init__(self, desk: Desk) -> None:
+        self.feed = Feed(desk.bridge, calls.status(), 0.01)
+        super().__init__(desk, self.feed)
+        self.states = States(QLabel("content"))
+        self.states.follow(self.feed)
+        self.rows.addWidget(self.states)
+        self.refused = 0
+        self.feed.came.connect(self.states.show_content)
+        self.feed.failed.connect(self._count)
+
+    def _count(self) -> None:
+        self.refused += 1
+
+
+def is_asking(program: ConsoleProgram) -> bool:
+    return program.dialog is not None
+
+
+def test_who_does_not_sign_in_again_is_asked_once_and_keeps_what_is_there(
+    console: ConsoleThread, tmp_path: Path, qtbot: QtBot
+) -> None:
+    with program_on(tmp_path / "nobody", tmp_path, pages=[AskingPage]) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        sign_in(program, console.access(), "", session_of(console, "olga"), key=True)
+        qtbot.waitUntil(lambda: "asking" in program.window.pages)
+        page = program.window.current
+        assert isinstance(page, AskingPage)
+        qtbot.waitUntil(lambda: page.states.is_content)
+        end_session(console, program.desk.bridge.access.token if program.desk else "")
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        opened = program.dialog
+        assert opened is not None
+        opened.reject()
+        refused = page.refused
+        qtbot.waitUntil(lambda: page.refused > refused + 2)
+        assert not is_asking(program)
+        assert page.states.is_content
+        assert program.window.banner.isVisible()
+        assert "goes on by itself" not in program.window.banner.text.text()
+        program.ask()
+        sign_in(program, console.access(), "", session_of(console, "olga"), key=True)
+        qtbot.waitUntil(program.window.banner.isHidden)
+        end_session(console, program.desk.bridge.access.token if program.desk else "")
+        qtbot.waitUntil(lambda: program.dialog is not None and "stays" in program.dialog.said.text())
+
+
+def test_a_log_out_that_the_service_did_not_hear_is_told(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
+    with program_on(tmp_path / "nobody", tmp_path) as program:
+        qtbot.waitUntil(lambda: program.dialog is not None)
+        sign_in(program, console.access(), "", session_of(console, "olga"), key=True)
+        qtbot.waitUntil(lambda: "plain" in program.window.pages)
+        assert program.desk is not None
+        program.desk.bridge.use(replace(program.desk.bridge.access, url="https://127.0.0.1:9"))
+        program.log_out()
+        qtbot.waitUntil(lambda: not program.window.pages)
+        assert "lasts at the service until it ends by itself" in program.window.outside.why.text()
 
 
 def test_logging_out_shows_nothing_any_more(console: ConsoleThread, tmp_path: Path, qtbot: QtBot) -> None:
