@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
+from shiboken6 import isValid
 
 from agent.look.widgets import heading, label
 from console.call import Call
@@ -116,6 +117,8 @@ class Orders(QObject):
             if waiting:
                 name, call = waiting.pop(0)
                 self._bridge.ask(call, lambda _: go_on(), lambda error: fail(name, error))
+                return
+            if not isValid(self):  # the page is gone; all that was ordered is carried out nevertheless
                 return
             self.said.emit(_summary(len(calls), failed, done), bool(failed))
             then()

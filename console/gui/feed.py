@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
-from shiboken6 import isValid
 
 from console.call import Call
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.bridge import Bridge
 
 
@@ -32,7 +32,7 @@ class Feed(QObject):
         self._bridge = bridge
         self._heard_s = 0.0
         self._watchers = 0
-        self._asking = False
+        self._asking = self._once_more = False
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(round(every_s * 1000))
@@ -46,7 +46,8 @@ class Feed(QObject):
     def watch(self) -> None:
         """One more looks at the answers: ask now."""
         self._watchers += 1
-        self.now()
+        if not self._asking:
+            self.now()
 
     def leave(self) -> None:
         """One less looks."""
@@ -55,27 +56,28 @@ class Feed(QObject):
             self._timer.stop()
 
     def now(self) -> None:
-        """Ask at once, as after a change; an answer that is on its way is enough."""
-        if not self._asking:
-            self._asking = True
-            self._timer.stop()
-            self._bridge.ask(self.call, self._take, self._fail)
+        """Ask at once, as after a change: once more if an answer is on its way, which may be older than the change."""
+        if self._asking:
+            self._once_more = True
+            return
+        self._asking = True
+        self._timer.stop()
+        self._bridge.ask(self.call, alive(self, self._take), alive(self, self._fail))
 
     def _take(self, answer: Any) -> None:
-        if not isValid(self):  # what it belonged to was closed while it asked
-            return
         self.latest, self.error, self._heard_s = answer, None, time.monotonic()
         self._again()
         self.came.emit(answer)
 
     def _fail(self, error: ClientError) -> None:
-        if not isValid(self):
-            return
         self.error = error
         self._again()
         self.failed.emit(error)
 
     def _again(self) -> None:
         self._asking = False
-        if self._watchers > 0:
+        if self._once_more:
+            self._once_more = False
+            self.now()
+        elif self._watchers > 0:
             self._timer.start()

@@ -8,6 +8,7 @@ from typing import TypeVar
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFormLayout, QLineEdit, QVBoxLayout, QWidget
+from shiboken6 import isValid
 
 from agent.look.widgets import announce, heading, label
 from console.call import Call
@@ -31,7 +32,7 @@ class FormDialog(QDialog):
         then: Callable[[T], object],
         about: str = "",
     ) -> None:
-        """`then` hears the answer, after the dialog is closed."""
+        """`then` hears the answer once the dialog is closed, also when somebody closed it first: it may be a secret."""
         super().__init__(parent)
 
         def send() -> None:
@@ -72,10 +73,13 @@ class FormDialog(QDialog):
             self.said.hide()
 
     def _done(self, then: Callable[[], object]) -> None:
-        self.accept()
+        if isValid(self):
+            self.accept()
         then()
 
     def _fail(self, error: ClientError) -> None:
+        if not isValid(self):
+            return
         self.yes.setEnabled(True)
         self.said.setText(str(error))
         self.said.show()

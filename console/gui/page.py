@@ -57,6 +57,9 @@ class Page(QWidget):
         super().__init__()
         self.desk = desk
         self.feeds = feeds
+        for feed in feeds:
+            if not any(feed is shared for shared in (desk.status, desk.agents, desk.libraries)):
+                feed.setParent(self)  # it is this page's alone, and ends with it
         self.setObjectName(f"page_{self.name}")
         self.setAccessibleName(self.heading)
         self.rows = QVBoxLayout(self)

@@ -7,7 +7,17 @@ from pathlib import Path
 import segno
 from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent, QPalette
-from PySide6.QtWidgets import QDialog, QDialogButtonBox, QFileDialog, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QDialog,
+    QDialogButtonBox,
+    QFileDialog,
+    QHBoxLayout,
+    QPlainTextEdit,
+    QVBoxLayout,
+    QWidget,
+)
+from shiboken6 import isValid
 
 from agent.look.widgets import announce, heading, label
 from console.data import write_whole
@@ -42,13 +52,21 @@ class QrCode(QWidget):
         painter.end()
 
 
+def show_secret(parent: QWidget, title: str, about: str, secret: str, file_name: str) -> SecretDialog:
+    """Show a secret over the page that asked for it, or over the window if that page is gone meanwhile."""
+    owner = parent if isValid(parent) else QApplication.activeWindow()
+    shown = SecretDialog(owner, title, about, secret, file_name)
+    shown.open()
+    return shown
+
+
 class SecretDialog(QDialog):
     """Shows a secret with what it is for. It is in no log, and forgotten when the dialog is closed.
 
     While it is written to a file the dialog stays: if that fails, there is no other place where the secret is.
     """
 
-    def __init__(self, parent: QWidget, title: str, about: str, secret: str, file_name: str) -> None:
+    def __init__(self, parent: QWidget | None, title: str, about: str, secret: str, file_name: str) -> None:
         super().__init__(parent)
         self._secret, self._file_name = secret, file_name
         self._writes = self._wants_close = False

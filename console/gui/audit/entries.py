@@ -36,7 +36,7 @@ class AuditModel(KeyedModel[AuditEntry]):
     """Entries; they never change."""
 
     headings = (
-        Heading("Number", 10, number=True), Heading("When", 25), Heading("Who", 28), Heading("What", 22),
+        Heading("Number", 13, number=True), Heading("When", 25), Heading("Who", 28), Heading("What", 22),
         Heading("Target", 36), Heading("From", 18), Heading("Detail", 60),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from agent.look.loop import Job
 from agent.look.widgets import label
 from console import calls
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.audit.entries import AuditModel, Sought, detail_text, values_of
 from console.gui.page import Desk, Page
 from console.gui.rows import RowsView
@@ -39,6 +40,7 @@ class AuditPage(Page):
         super().__init__(desk)
         self._asking: Job | None = None
         self._seen: dict[int, AuditEntry] = {}
+        self._oldest = self._looked_at = 0
         self.model = AuditModel(self)
         self.table = RowsView("Entries of the audit log", self.model, several=False)
         self.table.sort_by(0, Qt.SortOrder.DescendingOrder)
@@ -116,20 +118,29 @@ class AuditPage(Page):
         sought = self.sought
         asked = calls.audit(limit=PAGE, before=before, search=sought.search())
         self._asking = self.desk.bridge.ask(
-            asked, lambda entries: self._show(sought, entries, before), lambda error: self._fail(error, before)
+            asked,
+            alive(self, lambda entries: self._show(sought, entries, before)),
+            alive(self, lambda error: self._fail(error, before)),
         )
 
     def _ask_older(self) -> None:
-        self._ask(min((entry.sequence for entry in self.model.items), default=0))
+        self._ask(self._oldest)
 
     def _show(self, sought: Sought, entries: Sequence[AuditEntry], before: int) -> None:
         fitting = [entry for entry in entries if sought.fits(entry)]
         self.model.take([*self.model.items, *fitting] if before else fitting)
         self.model.look_again()
-        self.older.setEnabled(len(entries) == PAGE)
+        # Of all that was answered, not of what fits: behind a page of which nothing fits there are others.
+        self._oldest = min((entry.sequence for entry in entries), default=0)
+        self._looked_at = len(entries) + (self._looked_at if before else 0)
+        there_are_more = len(entries) == PAGE
+        self.older.setEnabled(there_are_more)
         self._list_values(entries)
         if self.model.items:
             self.states.show_content()
+        elif there_are_more:
+            text = f"Nothing like that is among the newest {self._looked_at} entries in question; look at older ones."
+            self.states.show_empty(text, "&Older entries", self._ask_older)
         else:
             self.states.show_empty("Nothing like that is in the log.", "Show &all", self._show_all)
 
@@ -178,8 +189,8 @@ class AuditPage(Page):
         self.desk.bridge.save(
             calls.export_audit(),
             path,
-            lambda count: self._tell(self.export, f"{count} entries are in {path}."),
-            lambda error: self._tell(self.export, str(error), failed=True),
+            alive(self, lambda count: self._tell(self.export, f"{count} entries are in {path}.")),
+            alive(self, lambda error: self._tell(self.export, str(error), failed=True)),
         )
 
     def _verify(self) -> None:
@@ -190,7 +201,9 @@ class AuditPage(Page):
             self._tell(self.verify, f"{said}{checked.last_hash}. Note it, and a log that was cut off is found out.")
 
         self.desk.bridge.ask(
-            calls.verify_audit(), holds, lambda error: self._tell(self.verify, str(error), failed=True)
+            calls.verify_audit(),
+            alive(self, holds),
+            alive(self, lambda error: self._tell(self.verify, str(error), failed=True)),
         )
 
     def _tell(self, button: QPushButton, text: str, *, failed: bool = False) -> None:

@@ -14,6 +14,7 @@ from console import calls
 from console.api.admin import types as wire
 from console.api.admin.measured import MeasuredView
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.asking import Question, many
 from console.gui.audit.entries import detail_text
 from console.gui.devices.fleet import STATUS_TEXTS, Part, reason_of, status_of
@@ -84,12 +85,14 @@ class Detail(QWidget):
         self.units.show_rows([])
         self.link.setText("Asking what was measured…")
         bridge = self._desk.bridge
-        self._jobs = [bridge.ask(calls.measured(self._device), self._show_measured, self._no_measured)]
+        self._jobs = [
+            bridge.ask(calls.measured(self._device), alive(self, self._show_measured), alive(self, self._no_measured))
+        ]
         if self._desk.may("audit"):
             self.history.show_rows([])
             self.history_said.setText("Asking for the history…")
             asked = calls.audit(limit=MOST_ENTRIES, search=self._device)
-            self._jobs.append(bridge.ask(asked, self._show_history, self._no_history))
+            self._jobs.append(bridge.ask(asked, alive(self, self._show_history), alive(self, self._no_history)))
         else:
             self.history_said.setText("Who is signed in may not read the audit log.")
 

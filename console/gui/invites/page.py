@@ -7,6 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QPushButton
+from shiboken6 import isValid
 
 from agent.look.widgets import label
 from console import calls
@@ -17,7 +18,7 @@ from console.gui.feed import Feed
 from console.gui.invites.new import NewInvite
 from console.gui.page import Desk, Page
 from console.gui.rows import Heading, KeyedModel, RowsView
-from console.gui.secret import SecretDialog
+from console.gui.secret import show_secret
 from console.gui.states import States
 from console.gui.times import moment_text
 from console.registry.records import InviteRecord
@@ -76,7 +77,7 @@ class InvitesPage(Page):
     icon = "invites"
 
     def __init__(self, desk: Desk) -> None:
-        self.invites = Feed(desk.bridge, calls.invites(), INVITES_EVERY_S, desk.bridge)
+        self.invites = Feed(desk.bridge, calls.invites(), INVITES_EVERY_S)
         super().__init__(desk, self.invites)
         self.model = InviteModel(self)
         self.table = RowsView("Invites", self.model)
@@ -126,11 +127,12 @@ class InvitesPage(Page):
 
     def _made(self, invite: wire.Invite) -> None:
         self._show_secret(invite)
-        self.invites.now()
+        if isValid(self):
+            self.invites.now()
 
     def _show_secret(self, invite: wire.Invite) -> None:
         about = f"{HOW} It ends {moment_text(invite.expires_s)}."
-        SecretDialog(self, "The invite", about, invite.text, "fallow-invite.txt").open()
+        show_secret(self, "The invite", about, invite.text, "fallow-invite.txt")
 
     def _ask_revoke(self) -> None:
         invites = self._open_ones()

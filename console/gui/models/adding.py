@@ -9,8 +9,9 @@ from agent.look.widgets import label
 from console import calls
 from console.api.admin import types as wire
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.models.browsing import FolderView
-from console.gui.models.parts import Dialog, across, alive, button, say
+from console.gui.models.parts import Dialog, across, button, say
 from console.gui.page import Desk
 
 

@@ -11,9 +11,10 @@ from agent.look.widgets import label
 from console import calls
 from console.api.admin.build_types import Entry, EntryKind, Folder
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.bridge import Bridge
-from console.gui.models.parts import across, alive, button, say
-from console.gui.models.texts import size_text
+from console.gui.models.parts import across, button, say
+from console.gui.times import size_text
 
 KINDS: dict[EntryKind, str] = {
     "folder": "folder",

@@ -8,8 +8,9 @@ from PySide6.QtWidgets import QWidget
 from agent.look.widgets import Table, heading, label
 from console import calls
 from console.api.admin import types as wire
+from console.gui.alive import alive
 from console.gui.models.follow import Deliveries
-from console.gui.models.parts import Bars, Dialog, across, alive, button, say
+from console.gui.models.parts import Bars, Dialog, across, button, say
 from console.gui.models.rings import Delivery, headline
 from console.gui.page import Desk
 

@@ -19,12 +19,14 @@ from console import calls
 from console.api.admin import types as wire
 from console.api.admin.plan_types import PlanRequest, Plans
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.models.deployform import DeployForm
 from console.gui.models.follow import Rollouts
-from console.gui.models.parts import Bars, Dialog, across, alive, button, say
+from console.gui.models.parts import Bars, Dialog, across, button, say
 from console.gui.models.rollout import Rollout, headline
-from console.gui.models.texts import former_text, size_text
+from console.gui.models.texts import former_text
 from console.gui.page import Desk
+from console.gui.times import size_text
 
 SETTLE_MS = 400
 TICK_MS = 1000

@@ -12,9 +12,9 @@ from console.api.admin import types as wire
 from console.call import LineCall
 from console.errors import ClientError, ServiceRefused
 from console.fleet.delivery import DeliveryEnded, DeliveryEvent
+from console.gui.alive import alive
 from console.gui.bridge import Bridge
 from console.gui.models import rings, rollout
-from console.gui.models.parts import alive
 
 
 class Rollouts(QObject):

@@ -41,8 +41,8 @@ class ModelsPage(Page):
     icon = "models"
 
     def __init__(self, desk: Desk) -> None:
-        self.builds = Feed(desk.bridge, calls.builds(), BUILDS_S, desk.bridge)
-        self.deliveries = Feed(desk.bridge, calls.deliveries(), DELIVERIES_S, desk.bridge)
+        self.builds = Feed(desk.bridge, calls.builds(), BUILDS_S)
+        self.deliveries = Feed(desk.bridge, calls.deliveries(), DELIVERIES_S)
         super().__init__(desk, desk.libraries, desk.status, self.builds, self.deliveries)
         self.rollouts = Rollouts(desk.bridge, self)
         self.rollouts.ended.connect(self._rolled_out)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import (
     QDialog,
@@ -18,11 +17,8 @@ from PySide6.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
-from shiboken6 import isValid
 
 from agent.look.widgets import fit, label
-
-T = TypeVar("T")
 
 THOUSAND = 1000
 
@@ -34,16 +30,6 @@ def button(text: str, do: Callable[[], object], name: str = "") -> QPushButton:
     if name:
         made.setObjectName(name)
     return made
-
-
-def alive(owner: QObject, do: Callable[[T], object]) -> Callable[[T], None]:
-    """Return what does `do` unless `owner` was closed and is gone: answers may come later than that."""
-
-    def call(answer: T) -> None:
-        if isValid(owner):
-            do(answer)
-
-    return call
 
 
 def across(*widgets: QWidget, ends: bool = False) -> QHBoxLayout:

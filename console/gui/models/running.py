@@ -13,10 +13,11 @@ from console import calls
 from console.api.admin.build_types import Build, BuildDetail
 from console.call import Call
 from console.errors import ClientError, ServiceRefused
+from console.gui.alive import alive
 from console.gui.asking import Question, many
 from console.gui.feed import Feed
 from console.gui.models import texts
-from console.gui.models.parts import Bars, Facts, across, alive, button, say
+from console.gui.models.parts import Bars, Facts, across, button, say
 from console.gui.page import Desk
 
 EVERY_S = 1.0

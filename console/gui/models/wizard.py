@@ -21,12 +21,13 @@ from console import calls
 from console.api.admin import types as wire
 from console.api.admin.build_types import Build, BuildEstimate, BuildRequest
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.models.browsing import FolderView
-from console.gui.models.parts import Bars, Dialog, Facts, across, alive, button, field, say
+from console.gui.models.parts import Bars, Dialog, Facts, across, button, field, say
 from console.gui.models.running import BuildView
-from console.gui.models.texts import STORED, size_text
+from console.gui.models.texts import STORED
 from console.gui.page import Desk
-from console.gui.times import age_text
+from console.gui.times import age_text, size_text
 
 PICK, OPTIONS, ESTIMATE, RUN = range(4)
 STEPS = ("Pick a model", "Options", "What it will take", "Build")

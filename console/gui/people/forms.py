@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import get_args
 
-from PySide6.QtWidgets import QCheckBox, QComboBox, QFormLayout, QLineEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout, QLineEdit, QSpinBox, QWidget
 
 from console import calls
 from console.api.admin import types as wire
@@ -29,7 +29,7 @@ SCOPE_TEXTS: dict[Scope, str] = {
     "admin": "admin: everything",
 }
 LIVES = (("never", None), ("in 7 days", 7.0), ("in 30 days", 30.0), ("in a year", 365.0))
-MOST_STREAMS, MOST_THOUSANDS = 10_000, 1 << 30
+MOST_STREAMS, MOST_TOKENS = 10_000, 1 << 40
 
 
 class NewUser(FormDialog):
@@ -54,20 +54,29 @@ class NewUser(FormDialog):
 
 
 class NewPassword(FormDialog):
-    """Asks for another password of somebody; an empty one takes theirs away."""
+    """Asks for another password of somebody, or takes theirs away: that has to be said, an empty field is no order."""
 
     def __init__(self, parent: QWidget, bridge: Bridge, name: str, then: Callable[[User], object]) -> None:
-        about = "Every sign-in of theirs ends. Empty: they cannot sign in any more, only use keys."
+        about = "Every sign-in of theirs ends."
         super().__init__(parent, bridge, f"Password of {name}", yes="&Set", order=self.call, then=then, about=about)
         self._name = name
         self.password, self.again = secret_field(), secret_field()
+        self.none = QCheckBox("&Take the password away: they cannot sign in, only use keys")
+        for field in (self.password, self.again):
+            self.none.toggled.connect(field.setDisabled)
         self.form.addRow("&Password", self.password)
         self.form.addRow("Password &again", self.again)
+        self.form.addRow("", self.none)
+        self.came_of_it = ""
+        """What the order does to somebody, for the sentence that it is done."""
 
     def call(self) -> Call[User]:
         """Return the order. Raises ClientError."""
-        change = wire.UserChange(password=_same(self.password, self.again) or None)
-        return calls.change_user(self._name, change)
+        password = None if self.none.isChecked() else _same(self.password, self.again)
+        if password == "":
+            raise ClientError("Type the new password twice, or tick that it is taken away.")
+        self.came_of_it = "has another password" if password else "has no password any more, and cannot sign in"
+        return calls.change_user(self._name, wire.UserChange(password=password))
 
 
 class ChangeRole(FormDialog):
@@ -94,25 +103,27 @@ class LimitFields:
         self.streams.setValue(quota.streams or 0)
         self.limited = QCheckBox("a day at &most")
         self.limited.setChecked(quota.tokens_per_day is not None)
-        self.thousands = QSpinBox()
-        self.thousands.setRange(0, MOST_THOUSANDS)
-        self.thousands.setSuffix(" thousand tokens")
-        self.thousands.setGroupSeparatorShown(True)
-        self.thousands.setValue((quota.tokens_per_day or 0) // 1000)
-        self.thousands.setEnabled(self.limited.isChecked())
-        self.limited.toggled.connect(self.thousands.setEnabled)
+        self.tokens = QDoubleSpinBox()  # whole numbers, of which the other box has too few
+        self.tokens.setDecimals(0)
+        self.tokens.setRange(0, max(MOST_TOKENS, quota.tokens_per_day or 0))
+        self.tokens.setSingleStep(1000)
+        self.tokens.setSuffix(" tokens")
+        self.tokens.setGroupSeparatorShown(True)
+        self.tokens.setValue(quota.tokens_per_day or 0)
+        self.tokens.setEnabled(self.limited.isChecked())
+        self.limited.toggled.connect(self.tokens.setEnabled)
         self.models = QLineEdit(", ".join(quota.models))
         self.models.setPlaceholderText("any")
-        self.thousands.setAccessibleName("Tokens a day at most")
+        self.tokens.setAccessibleName("Tokens a day at most")
         form.addRow("A&nswers at once", self.streams)
-        form.addRow(self.limited, self.thousands)
+        form.addRow(self.limited, self.tokens)
         form.addRow("Only the mo&dels", self.models)
 
     def limits(self) -> wire.Limits:
         """Return what is filled in."""
         return wire.Limits(
             streams=self.streams.value() or None,
-            tokens_per_day=self.thousands.value() * 1000 if self.limited.isChecked() else None,
+            tokens_per_day=int(self.tokens.value()) if self.limited.isChecked() else None,
             models=words_of(self.models.text()),
         )
 
@@ -142,16 +153,14 @@ class NewKey(FormDialog):
         self.limits = LimitFields(self.form, Quota())
         self.form.addRow("", self.link)
         self.scope.currentIndexChanged.connect(lambda _: self.link.setEnabled(self.scope.currentData() == "chat"))
-
-    @property
-    def wants_link(self) -> bool:
-        """Whether it is to be handed over as a chat link."""
-        return self.link.isChecked() and self.link.isEnabled()
+        self.wants_link = False
+        """Whether what was ordered is to be handed over as a chat link; known when the dialog is gone, too."""
 
     def call(self) -> Call[wire.Key]:
         """Return the order. Raises ClientError."""
         if not self.name.text().strip():
             raise ClientError("Type a name, so that others know what the key is for.")
+        self.wants_link = self.link.isChecked() and self.link.isEnabled()
         return calls.create_key(
             self.name.text().strip(),
             scope=self.scope.currentData(),

@@ -7,20 +7,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QTabWidget, QVBoxLayout, QWidget
+from shiboken6 import isValid
 
 from agent.look.widgets import label
 from console import calls
+from console.addresses import reach_text
 from console.api.admin import types as wire
 from console.call import Call
 from console.chat_link import ChatLink
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.asking import Orders, Question, many
 from console.gui.feed import Feed
 from console.gui.page import Desk, Page
 from console.gui.people.forms import ChangeRole, KeyLimits, NewKey, NewPassword, NewUser
 from console.gui.people.models import KeyModel, UserModel, key_state
 from console.gui.rows import KeyedModel, RowsView
-from console.gui.secret import SecretDialog
+from console.gui.secret import show_secret
 from console.gui.states import States
 from console.registry.records import ApiKey, User
 
@@ -38,8 +41,8 @@ class PeoplePage(Page):
     scope = "admin"
 
     def __init__(self, desk: Desk) -> None:
-        self.users = Feed(desk.bridge, calls.users(), PEOPLE_EVERY_S, desk.bridge)
-        self.keys = Feed(desk.bridge, calls.keys(), PEOPLE_EVERY_S, desk.bridge)
+        self.users = Feed(desk.bridge, calls.users(), PEOPLE_EVERY_S)
+        self.keys = Feed(desk.bridge, calls.keys(), PEOPLE_EVERY_S)
         super().__init__(desk, self.users, self.keys)
         self._orders = Orders(desk.bridge, self)
         self._orders.said.connect(self.said)
@@ -111,14 +114,20 @@ class PeoplePage(Page):
 
     def _change_password(self) -> None:
         name = self._chosen_users()[0].name
-        NewPassword(self, self.desk.bridge, name, self._user_done("has another password")).open()
+
+        def done(_: User) -> None:
+            self.said.emit(f"{name} {form.came_of_it}.", False)
+            self.users.now()
+
+        form = NewPassword(self, self.desk.bridge, name, alive(self, done))
+        form.open()
 
     def _user_done(self, what: str) -> Callable[[User], None]:
         def done(user: User) -> None:
             self.said.emit(f"{user.name} {what}.", False)
             self.users.now()
 
-        return done
+        return alive(self, done)
 
     def _disable(self) -> None:
         users = [user for user in self._chosen_users() if user.disabled_s is None]
@@ -145,11 +154,12 @@ class PeoplePage(Page):
 
     def _new_key(self) -> None:
         def made(key: wire.Key) -> None:
-            self.keys.now()
+            if isValid(self):
+                self.keys.now()
             if dialog.wants_link:
                 self._show_link(key)
             else:
-                SecretDialog(self, f"The key {key.key.name}", KEY_ABOUT, key.secret, "fallow-key.txt").open()
+                show_secret(self, f"The key {key.key.name}", KEY_ABOUT, key.secret, "fallow-key.txt")
 
         dialog = NewKey(self, self.desk.bridge, [user.name for user in self.user_model.items], made)
         dialog.open()
@@ -159,11 +169,12 @@ class PeoplePage(Page):
 
         def show(pin: str) -> None:
             link = ChatLink(url, key.secret, pin).text()
-            SecretDialog(self, f"The chat link {key.key.name}", LINK_ABOUT, link, "fallow-chat-link.txt").open()
+            about = f"{LINK_ABOUT} {reach_text(url)}".strip()
+            show_secret(self, f"The chat link {key.key.name}", about, link, "fallow-chat-link.txt")
 
         def without_pin(error: ClientError) -> None:
-            self.said.emit(f"The key is made, but not the link: {error}", True)
-            SecretDialog(self, f"The key {key.key.name}", KEY_ABOUT, key.secret, "fallow-key.txt").open()
+            about = f"The key is made, but not the link: {error} {KEY_ABOUT}"
+            show_secret(self, f"The key {key.key.name}", about, key.secret, "fallow-key.txt")
 
         if url.startswith("https") and self.desk.bridge.access.authority is not None:
             self.desk.bridge.ask(calls.authority(), lambda view: show(view.pin), without_pin)
@@ -177,7 +188,7 @@ class PeoplePage(Page):
             self.said.emit(f"The key {changed.name} has other limits.", False)
             self.keys.now()
 
-        KeyLimits(self, self.desk.bridge, key, done).open()
+        KeyLimits(self, self.desk.bridge, key, alive(self, done)).open()
 
     def _revoke(self) -> None:
         keys = self._chosen_keys()

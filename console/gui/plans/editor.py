@@ -12,6 +12,7 @@ from agent.look.loop import Job
 from console import calls
 from console.api.admin.plan_types import PlanRequest, Plans
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.bridge import Bridge
 from console.gui.plans import model, words
 from console.gui.plans.model import Edited, Place, Stage
@@ -186,7 +187,9 @@ class PlanEditor(QObject):
         self.questions.drop_check()
         if self.plan is None:
             return
-        self.questions.check = self._bridge.ask(calls.check_plan(self.plan.request()), self._take, self._fail)
+        self.questions.check = self._bridge.ask(
+            calls.check_plan(self.plan.request()), alive(self, self._take), alive(self, self._fail)
+        )
 
     def ask_planner(self, devices: Sequence[str] = ()) -> None:
         """Ask the planner for a plan with the same promise and rules, and with these PCs alone if any are named."""
@@ -194,7 +197,9 @@ class PlanEditor(QObject):
             return
         asked = msgspec.structs.replace(self.plan.settings, devices=list(devices))
         request = PlanRequest(asked, pipelines=max(1, len(self.plan.lanes) + self.plan.waiting))
-        self.questions.plan = self._bridge.ask(calls.plan(request), self._take_plans, self._fail_plans)
+        self.questions.plan = self._bridge.ask(
+            calls.plan(request), alive(self, self._take_plans), alive(self, self._fail_plans)
+        )
 
     def forget(self) -> None:
         """Forget what was asked and heard."""

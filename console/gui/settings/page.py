@@ -21,8 +21,8 @@ class SettingsPage(Page):
     icon = "settings"
 
     def __init__(self, desk: Desk) -> None:
-        self.policy = Feed(desk.bridge, calls.policy(), SETTINGS_EVERY_S, desk.bridge)
-        self.authority = Feed(desk.bridge, calls.authority(), SETTINGS_EVERY_S, desk.bridge)
+        self.policy = Feed(desk.bridge, calls.policy(), SETTINGS_EVERY_S)
+        self.authority = Feed(desk.bridge, calls.authority(), SETTINGS_EVERY_S)
         super().__init__(desk, self.policy, self.authority, desk.status)
         self.policy_tab = PolicyTab(desk, self.policy)
         self.service_tab = ServiceTab(desk, self.authority)

@@ -11,6 +11,7 @@ from agent.volunteer.wishes import PlainValue, from_text, to_plain
 from console import calls
 from console.api.admin import types as wire
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.feed import Feed
 from console.gui.page import Desk
 from console.gui.rows import Heading, KeyedModel, RowsView
@@ -147,7 +148,7 @@ class PolicyTab(QWidget):
         line = self._line()
         if line is not None:
             call = calls.change_policy({line.name: value}, tag=self.chosen_tag)
-            self._desk.bridge.ask(call, lambda _: self._changed(line.name), self._refused)
+            self._desk.bridge.ask(call, alive(self, lambda _: self._changed(line.name)), alive(self, self._refused))
 
     def _changed(self, name: str) -> None:
         whom = f"PCs with the tag {self.chosen_tag}" if self.chosen_tag else "all PCs"

@@ -12,6 +12,7 @@ from console import calls
 from console.api.admin import types as wire
 from console.call import Call
 from console.errors import ClientError
+from console.gui.alive import alive
 from console.gui.asking import Question
 from console.gui.feed import Feed
 from console.gui.forms import FormDialog, secret_field
@@ -121,10 +122,12 @@ class ServiceTab(QWidget):
         )
         title = "Let the next root sign at once?" if at_once else "Announce the next root?"
         question = Question(self, title, text, "Sign at once" if at_once else "Announce")
-        question.answered.connect(
-            lambda *_: self._desk.bridge.ask(calls.rotate_authority(at_once=at_once), self._rotated, self._refused)
-        )
+        question.answered.connect(lambda *_: self._rotate(at_once=at_once))
         question.open()
+
+    def _rotate(self, *, at_once: bool) -> None:
+        order = calls.rotate_authority(at_once=at_once)
+        self._desk.bridge.ask(order, alive(self, self._rotated), alive(self, self._refused))
 
     def _rotated(self, view: wire.AuthorityView) -> None:
         self.said.emit(f"Rotation: {PHASES[view.phase]}.", False)
@@ -134,7 +137,7 @@ class ServiceTab(QWidget):
         self.said.emit(str(error), True)
 
     def _ask_password(self) -> None:
-        PasswordForm(self, self._desk, self._password_changed).open()
+        PasswordForm(self, self._desk, alive(self, self._password_changed)).open()
 
     def _password_changed(self, _: None) -> None:
         self.said.emit("The password is changed; sign in with it.", False)

@@ -78,6 +78,30 @@ def test_the_log_is_searched_by_words_and_by_who_did_it(page: AuditPage, qtbot: 
     qtbot.waitUntil(lambda: page.model.rowCount() == PAGE)
 
 
+def test_what_fits_is_found_behind_pages_of_which_nothing_fits(
+    page: AuditPage, busy: ConsoleThread, qtbot: QtBot
+) -> None:
+    async def fill(service: ConsoleService) -> None:
+        append = service._registry.audit.append
+        for number in range(3):
+            append(Actor("user:vera", "10.0.0.7"), "device.approve", f"pc-{number}")
+        for _ in range(2 * PAGE + 5):
+            append(Actor("user:otto", "10.0.0.7"), "user.change", "user:vera")
+
+    busy.call(fill)
+    actor = page.facets["actor"]
+    actor.addItem("user:vera", "user:vera")
+    actor.setCurrentIndex(actor.findData("user:vera"))
+    actor.activated.emit(actor.currentIndex())
+    for looked_at in (PAGE, 2 * PAGE):
+        qtbot.waitUntil(lambda n=looked_at: f"among the newest {n} " in page.states.text.text())  # type: ignore[misc]
+        assert page.older.isEnabled()
+        page.states.button.click()
+    qtbot.waitUntil(lambda: page.model.rowCount() == 3)
+    assert page.states.is_content
+    assert not page.older.isEnabled()
+
+
 def test_the_activity_of_one_pc_is_its_own(page: AuditPage, qtbot: QtBot) -> None:
     page.select("pc-17")
     qtbot.waitUntil(lambda: page.model.rowCount() < 20)

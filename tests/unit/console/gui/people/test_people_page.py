@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from PySide6.QtWidgets import QWidget
+from hypothesis import given
+from hypothesis import strategies as st
+from PySide6.QtWidgets import QFormLayout, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from console.chat_link import read_link
 from console.gui.asking import Question
 from console.gui.page import Desk, Page
-from console.gui.people.forms import ChangeRole, KeyLimits, NewKey, NewPassword, NewUser
+from console.gui.people.forms import ChangeRole, KeyLimits, LimitFields, NewKey, NewPassword, NewUser
 from console.gui.people.models import key_state, quota_text
 from console.gui.people.page import PeoplePage
 from console.gui.secret import SecretDialog
@@ -42,6 +44,8 @@ def closed(page: PeoplePage, kind: type[QWidget]) -> bool:
 
 def test_a_person_is_added_gets_another_role_and_is_disabled(page: PeoplePage, qtbot: QtBot) -> None:
     people = page.people
+    said: list[str] = []
+    page.said.connect(lambda text, _: said.append(text))
     qtbot.waitUntil(lambda: "Nobody is added yet" in people.states.text.text())
     people.buttons["new"].click()
     form = opened(page, NewUser)
@@ -67,10 +71,21 @@ def test_a_person_is_added_gets_another_role_and_is_disabled(page: PeoplePage, q
     password.yes.click()
     qtbot.waitUntil(lambda: bool(password.said.text()))
     assert password.isVisible()
+    password.password.clear()
+    password.again.clear()
+    password.yes.click()
+    assert "tick that it is taken away" in password.said.text()
+    password.none.setChecked(True)
+    password.yes.click()
+    qtbot.waitUntil(lambda: closed(page, NewPassword))
+    assert said[-1] == "olga has no password any more, and cannot sign in."
+    people.buttons["password"].click()
+    password = opened(page, NewPassword)
     for field in (password.password, password.again):
         field.setText(PASSWORD * 2)
     password.yes.click()
     qtbot.waitUntil(lambda: closed(page, NewPassword))
+    assert said[-1] == "olga has another password."
     people.buttons["disable"].click()
     opened(page, Question).yes.click()
     qtbot.waitUntil(lambda: page.user_model.index(0, 2).data() == "disabled")
@@ -90,7 +105,7 @@ def test_a_key_is_made_with_limits_shown_once_limited_anew_and_revoked(page: Peo
     form.life.setCurrentIndex(2)
     form.limits.streams.setValue(2)
     form.limits.limited.setChecked(True)
-    form.limits.thousands.setValue(100)
+    form.limits.tokens.setValue(100_000)
     form.limits.models.setText("small, large")
     form.yes.click()
     qtbot.waitUntil(lambda: not closed(page, SecretDialog))
@@ -128,9 +143,33 @@ def test_a_chat_key_is_handed_over_as_a_link(page: PeoplePage, qtbot: QtBot) -> 
     form.link.setChecked(True)
     form.yes.click()
     qtbot.waitUntil(lambda: not closed(page, SecretDialog))
-    link = read_link(opened(page, SecretDialog).text.toPlainText())
+    shown = opened(page, SecretDialog)
+    assert any("works on this PC only" in words.text() for words in shown.findChildren(QLabel))
+    link = read_link(shown.text.toPlainText())
     assert link.url == page.desk.bridge.access.url
     assert link.key
+
+
+def test_a_chat_link_is_shown_though_its_dialog_was_closed_too_early(page: PeoplePage, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: page.key_model.rowCount() >= 1)
+    page.api_keys.buttons["new"].click()
+    form = opened(page, NewKey)
+    form.name.setText("for olaf")
+    form.link.setChecked(True)
+    form.yes.click()
+    form.reject()
+    qtbot.waitUntil(lambda: not closed(page, SecretDialog))
+    assert read_link(opened(page, SecretDialog).text.toPlainText()).key
+
+
+@given(st.integers(0, 1 << 53))
+def test_a_limit_that_nobody_touches_stays_as_it_is(qapp: object, tokens: int) -> None:
+    form = QFormLayout()
+    quota = Quota(2, tokens, ["small"])
+    fields = LimitFields(form, quota)
+    fields.streams.setValue(3)
+    limits = fields.limits()
+    assert (limits.streams, limits.tokens_per_day, limits.models) == (3, tokens, ["small"])
 
 
 def test_limits_and_states_are_said_in_words() -> None:
