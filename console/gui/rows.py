@@ -225,6 +225,13 @@ class RowsView(QTableView):
         for column, heading in enumerate(model.headings):
             self.setColumnWidth(column, heading.letters * letter)
 
+    def rowsAboutToBeRemoved(self, parent: Index, first: int, last: int) -> None:  # noqa: N802 - Qt's name
+        """Select nothing in the place of what goes, as Qt does where one row at most is selected: nobody chose it."""
+        is_single = self.selectionMode() == QAbstractItemView.SelectionMode.SingleSelection
+        if is_single and first <= self.currentIndex().row() <= last:
+            self.selectionModel().clear()
+        super().rowsAboutToBeRemoved(parent, first, last)
+
     def sort_by(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         """Sort, and by any heading that is clicked from now on."""
         self.setSortingEnabled(True)

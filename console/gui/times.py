@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+ZERO = "0 MB"
+"""What `size_text` says of nothing where a dash would mean that it is not known."""
 
 
 def age_text(seconds: float) -> str:
@@ -29,10 +31,11 @@ def moment_text(at_s: float | None) -> str:
     return "-" if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
-def size_text(size_bytes: float) -> str:
-    """Say a size in GB or MB; a dash for none."""
+def size_text(size_bytes: float, none: str = "-") -> str:
+    """Say a size in powers of ten, as the service says them in its sentences; `none` for none."""
     if size_bytes <= 0:
-        return "-"
-    if size_bytes >= 1 << 30:
-        return f"{size_bytes / (1 << 30):.1f} GB"
-    return f"{size_bytes / (1 << 20):.0f} MB"
+        return none
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:.1f} {unit}" if unit == "GB" else f"{size_bytes / scale:.0f} {unit}"
+    return f"{size_bytes:.0f} B"

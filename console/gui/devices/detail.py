@@ -203,7 +203,8 @@ class Detail(QWidget):
             "Take over", lines=[f"goes on   {_record_text(agent)}", f"ends      {_record_text(former)}"],
         )  # fmt: skip
         order = calls.merge(agent.device_id, former.device_id)
-        question.answered.connect(lambda *_: self._desk.bridge.ask(order, self._merged, self._not_merged))
+        merged, not_merged = alive(self, self._merged), alive(self, self._not_merged)
+        question.answered.connect(lambda *_: self._desk.bridge.ask(order, merged, not_merged))
         question.open()
 
     def _merged(self, _: object) -> None:

@@ -148,7 +148,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("Code", lambda agent, _, __: agent.device_code, lambda agent, _: agent.device_code),
 )
-STATUS_COLUMN, NAME_COLUMN, SEEN_COLUMN = 0, 1, 12
+NAME_COLUMN, SEEN_COLUMN = 1, 12
 
 
 @dataclass(frozen=True, slots=True)

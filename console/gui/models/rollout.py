@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from console.api.admin import types as wire
-from console.gui.models.texts import size_text
+from console.gui.times import ZERO, size_text
 
 FETCHED = 0.8
 """How much of what a stage has to do is done when its layers are there; all of it when it is up."""
@@ -89,7 +89,7 @@ def after(rollout: Rollout, event: wire.DeployEvent, now_s: float) -> Rollout:
 
 def _loading(event: wire.Loading) -> tuple[str, float | None]:
     if event.phase == FETCH and event.total:
-        return f"fetches {size_text(event.done)} of {size_text(event.total)}", event.done / event.total
+        return f"fetches {size_text(event.done, ZERO)} of {size_text(event.total)}", event.done / event.total
     return "loads its layers", None
 
 

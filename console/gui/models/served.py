@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from agent.look.widgets import Table, heading, label, scrolled, title
 from console.api.admin import types as wire
+from console.gui.handing import begin_chat, copy_base_url, copy_curl
 from console.gui.models import texts
 from console.gui.models.parts import Facts, across, button, say
-from console.gui.models.texts import size_text
-from console.gui.overview import endpoint
 from console.gui.page import Desk
-from console.gui.programs import open_chat
-from console.gui.times import moment_text
+from console.gui.times import moment_text, size_text
 
 
 class PipelineView(QFrame):
@@ -81,9 +78,9 @@ class LibraryView(QWidget):
         self.take_down = button("&Take down…", self.undeploy.emit)
         self.bring = button("Bring to &PCs…", self.deliver.emit)
         self.forget = button("&Remove…", self.remove.emit)
-        self.curl = button("Copy c&url", lambda: self._copy(curl=True))
-        self.url = button("Copy base UR&L", lambda: self._copy(curl=False))
-        self.open_chat = button("Open &chat", self._open_chat)
+        self.curl = button("Copy c&url", self._copy_curl)
+        self.url = button("Copy base UR&L", lambda: copy_base_url(desk.bridge.access, self.said.emit))
+        self.open_chat = button("Open &chat", lambda: begin_chat(self.said.emit))
         self.served = heading("Served by")
         inside = QWidget()
         self._rows = QVBoxLayout(inside)
@@ -142,16 +139,6 @@ class LibraryView(QWidget):
             if place < len(pipelines):
                 card.show_pipeline(pipelines[place], len(pipelines))
 
-    def _copy(self, *, curl: bool) -> None:
-        if self.library is None:
-            return
-        access = self._desk.bridge.access
-        QGuiApplication.clipboard().setText(
-            endpoint.curl(access, self.library.model_id) if curl else endpoint.base_url(access)
-        )
-        text = "The command is copied. It takes an API key from the variable FALLOW_KEY."
-        self.said.emit(text if curl else f"{endpoint.base_url(access)} is copied.", False)
-
-    def _open_chat(self) -> None:
-        if not open_chat():
-            self.said.emit("The chat window could not be started; is fallow-chat installed on this PC?", True)
+    def _copy_curl(self) -> None:
+        if self.library is not None:
+            copy_curl(self._desk.bridge.access, self.library.model_id, self.said.emit)

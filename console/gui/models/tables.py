@@ -8,6 +8,7 @@ from console.api.admin import types as wire
 from console.api.admin.build_types import Build
 from console.gui.models import texts
 from console.gui.rows import Heading, KeyedModel, RowsView
+from console.gui.times import size_text
 
 
 class LibraryModel(KeyedModel[wire.Library]):
@@ -32,7 +33,7 @@ class LibraryModel(KeyedModel[wire.Library]):
         return (
             item.model_id,
             texts.served_text(item, self.pipelines),
-            texts.size_text(item.size_bytes),
+            size_text(item.size_bytes),
             str(item.layer_count or "-"),
             texts.stored_text(item),
             texts.quality_text(item),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from console.api.admin import types as wire
 from console.api.admin.build_types import PHASES, Build, Evaluation, Gate, Phase
-from console.gui.times import age_text
+from console.gui.times import age_text, size_text
 
 STORED: Mapping[str, str] = {
     "auto": "Chosen by the source (recommended)",
@@ -35,16 +35,6 @@ PHASE_TEXTS: Mapping[Phase, str] = {
     "evaluating": "Evaluate",
     "done": "Done",
 }
-
-
-def size_text(size_bytes: float) -> str:
-    """Say a size in powers of ten, as the service says them in its sentences; a dash for none."""
-    if size_bytes <= 0:
-        return "-"
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= scale:
-            return f"{size_bytes / scale:.1f} {unit}" if unit == "GB" else f"{size_bytes / scale:.0f} {unit}"
-    return f"{size_bytes:.0f} B"
 
 
 def stored_text(library: wire.Library) -> str:

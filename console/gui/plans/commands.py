@@ -9,12 +9,13 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMenu, QWidget
 
-from console.gui.plans import model, words
+from console.gui.plans import model
 from console.gui.plans.editor import PlanEditor
 from console.gui.plans.lanes import LanesView
 from console.gui.plans.model import Edited, Place, Stage
 from console.gui.plans.pcs import free_pcs
 from console.gui.plans.table import PcsTable
+from console.gui.times import ZERO, size_text
 
 MOST_OFFERED = 15
 """How many PCs a menu lists; the table has all of them."""
@@ -111,7 +112,7 @@ class Commands:
         offered = menu.addMenu(text)
         offered.setEnabled(bool(free))
         for pc in free[:MOST_OFFERED]:
-            action = offered.addAction(f"{pc.name} ({words.size(pc.budget_bytes)}, {pc.layer_ms:.2f} ms a layer)")
+            action = offered.addAction(f"{pc.name} ({size_text(pc.budget_bytes, ZERO)}, {pc.layer_ms:.2f} ms a layer)")
             done = f"{text} {pc.name}"
             action.triggered.connect(
                 lambda _checked=False, pc=pc, done=done: self._editor.do(done, edit(plan, place, pc.device_id))

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from console.api.admin import types as wire
 from console.gui.plans import words
 from console.gui.plans.model import Edited
+from console.gui.times import ZERO, size_text
 from console.planner.given import CheckedPlan, UsablePc
 
 
@@ -49,7 +50,7 @@ class _Looked:
             return PcRow(agent.device_id, (agent.name, use, "", "", ""), (agent.name.casefold(), use, 0, 0.0, ""))
         place = ", ".join(part for part in (pc.site, pc.network) if part)
         speed = f"{pc.layer_ms:.2f}" if pc.measured else f"{pc.layer_ms:.2f} (not measured)"
-        texts = (agent.name, use, words.size(pc.budget_bytes), speed, place)
+        texts = (agent.name, use, size_text(pc.budget_bytes, ZERO), speed, place)
         return PcRow(agent.device_id, texts, (agent.name.casefold(), use, pc.budget_bytes, pc.layer_ms, place))
 
     def _use(self, agent: wire.Agent, pc: UsablePc | None) -> str:

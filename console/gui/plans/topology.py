@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from console.api.admin import types as wire
 from console.gui.plans import words
 from console.gui.plans.geometry import Box
+from console.gui.times import size_text
 from console.pipeline.types import StageStatus
 
 CONSOLE = "console"
@@ -127,7 +128,7 @@ def _link(agent: wire.Agent | None) -> tuple[str, ...]:
     trip = _trip(agent)
     speed = _speed(agent)
     parts = [] if trip is None else [f"{trip:.1f} ms"]
-    parts += [] if speed is None else [f"{words.size(round(speed))}/s"]
+    parts += [] if speed is None else [f"{size_text(speed)}/s"]
     return (f"Link {', '.join(parts)}",) if parts else ()
 
 

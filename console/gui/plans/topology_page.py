@@ -7,10 +7,10 @@ from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
 from agent.look.widgets import Table, heading, label
 from console.gui.page import Desk, Page
-from console.gui.plans import words
 from console.gui.plans.map import MapView
 from console.gui.plans.topology import CONSOLE, WAY_WORDS, Map, map_of
 from console.gui.states import States
+from console.gui.times import size_text
 
 LEGEND = "Thick: direct between two PCs. Dashed: relayed by the console. Dotted: in reserve."
 EMPTY = "No PC is enrolled yet: make an invite for the first ones."
@@ -79,7 +79,7 @@ def link_rows(drawn: Map) -> list[tuple[str, ...]]:
             one.carries,
             WAY_WORDS[one.way],
             "" if not one.round_trip_ms else f"{one.round_trip_ms:.1f} ms",
-            "" if not one.bytes_per_s else f"{words.size(round(one.bytes_per_s))}/s",
+            "" if not one.bytes_per_s else f"{size_text(one.bytes_per_s)}/s",
             one.note,
         )
         for one in drawn.strands

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from console.gui.plans.model import Edited
+from console.gui.times import ZERO, size_text
 from console.planner.given import CheckedPipeline, CheckedPlan, CheckedStage
-
-MB, GB = 1_000_000, 1_000_000_000
-
-
-def size(count: int) -> str:
-    """Return bytes as people read them, as the planner's sentences do."""
-    return f"{count / GB:.1f} GB" if count >= GB else f"{-(-count // MB)} MB"
 
 
 def layers(first: int, last: int) -> str:
@@ -22,7 +16,7 @@ def layers(first: int, last: int) -> str:
 
 def memory(stage: CheckedStage) -> str:
     """Say how much of its PC's memory a stage takes."""
-    return f"{size(stage.stage.memory_bytes)} of {size(stage.budget_bytes)}"
+    return f"{size_text(stage.stage.memory_bytes, ZERO)} of {size_text(stage.budget_bytes, ZERO)}"
 
 
 def filled(stage: CheckedStage) -> float:
@@ -56,7 +50,7 @@ def difference(found: CheckedPlan) -> list[str]:
     """Say what would change against what runs, over all pipelines."""
     stages = [one for pipeline in found.pipelines for one in pipeline.stages]
     fetched = sum(one.stage.fetch_bytes for one in stages)
-    fetch = f"{size(fetched)} have to be fetched." if fetched else "Every PC has its layers on its disk."
+    fetch = f"{size_text(fetched)} have to be fetched." if fetched else "Every PC has its layers on its disk."
     if not found.runs:
         return ["Nothing of it runs now.", fetch]
     moved = sum(one.moved_layers for one in stages)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.volunteer.policy import ROWS, Wishes, combine_wishes, merge
 from agent.volunteer.wishes import PlainValue, from_plain, to_plain
 from console.api.admin import types as wire
-from console.gui.times import age_text, size_text
+from console.gui.times import ZERO, age_text, size_text
 
 NO_LIMIT_BYTES = 1 << 48
 ROW_TEXTS = {
@@ -107,7 +107,7 @@ def value_text(name: str, value: PlainValue) -> str:
     if kind == "seconds":
         return age_text(value)
     if kind == "bytes":
-        return "no limit" if value >= NO_LIMIT_BYTES else size_text(value) if value else "0 MB"
+        return "no limit" if value >= NO_LIMIT_BYTES else size_text(value, ZERO)
     return f"{value:g} %" if kind == "percent" else f"{value:g}"
 
 

@@ -175,7 +175,7 @@ def test_an_offline_pc_keeps_its_row_with_what_it_said_last(quiet_desk: Desk, sh
     quiet_desk.agents._take([change(agent, link="offline", seen_s=1.0)])
     cells = [page.model.index(0, column).data() for column in range(len(COLUMNS))]
     assert cells[:2] == ["Offline", "pc-0001"]
-    assert "16.0 GB" in cells[3]
+    assert "17.2 GB" in cells[3]
     assert cells[12].endswith("days ago")
 
 

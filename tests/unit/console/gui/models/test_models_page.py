@@ -21,7 +21,6 @@ from console.errors import ServiceRefused, ServiceUnreachable
 from console.fleet.delivery import Delivered, DeliveryEnded, RingStarted
 from console.gui.asking import Question
 from console.gui.models import page as page_module
-from console.gui.models import served as served_module
 from console.gui.models.delivering import DeliverDialog
 from console.gui.models.page import ModelsPage
 from console.gui.page import Desk, Page
@@ -161,7 +160,7 @@ def test_the_chat_is_opened_or_its_absence_is_said(page: ModelsPage, monkeypatch
     page.select("qwen3-4b")
     said: list[str] = []
     page.said.connect(lambda text, _: said.append(text))
-    monkeypatch.setattr(served_module, "open_chat", lambda: False)
+    monkeypatch.setattr("console.gui.handing.open_chat", lambda: False)
     click(page.view.open_chat)
     assert "is fallow-chat installed" in said[0]
 

@@ -11,8 +11,9 @@ import pytest
 
 from console.access import Access
 from console.api.admin import types as wire
+from console.gui.devices.fleet import Status, counts, parts_of
+from console.gui.endpoint import base_url, curl
 from console.gui.overview.alerts import alerts
-from console.gui.overview.endpoint import base_url, curl
 from console.gui.overview.totals import count
 from tests.support.shown_fleet import GIB, device_id, make_agent, make_fleet, make_pipeline, make_status
 
@@ -21,10 +22,21 @@ LIBRARY = wire.Library("d" * 64, "small", "/libraries/small", 0.0, 24, GIB)
 
 def test_every_pc_of_the_fleet_is_counted_where_it_is() -> None:
     totals = count(make_fleet(16), [make_pipeline(devices=2), make_pipeline("other", state="waiting", stages=[])])
-    assert (totals.connected, totals.known, totals.pending) == (8, 10, 2)
+    assert (totals.connected, totals.known) == (8, 10)
     assert (totals.serving, totals.available, totals.held) == (2, 4, 2)
     assert totals.memory_free_bytes == 8 * 9 * GIB
     assert (totals.models_ready, totals.models, totals.running, totals.queued) == (1, 2, 4, 2)
+
+
+def test_a_pc_is_counted_where_the_page_of_the_pcs_has_it() -> None:
+    fleet = [*make_fleet(16), make_agent(0, held_because=["user_input"])]
+    pipelines = [make_pipeline(devices=2)]
+    totals, numbers = count(fleet, pipelines), counts(fleet, parts_of(pipelines))
+    shown: tuple[Status, ...] = ("serving", "available", "held")
+    for status in shown:
+        assert getattr(totals, status) == numbers[status], status
+    assert totals.connected == totals.serving + totals.available + totals.held
+    assert totals.known == totals.connected + numbers["offline"]
 
 
 def test_nothing_needs_anybody_in_a_fleet_that_works() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from PySide6.QtGui import QGuiApplication
@@ -47,9 +48,7 @@ def test_the_whole_capacity_is_seen_at_a_glance(page: OverviewPage) -> None:
 
 def test_health_is_that_of_real_tokens_with_their_age(page: OverviewPage) -> None:
     fill(page)
-    item = page.models.item(0, 2)
-    assert item is not None
-    assert item.text() == "3 s ago"
+    assert page.model.index(0, 2).data() == "3 s ago"
     assert page.states.is_content
 
 
@@ -75,12 +74,50 @@ def test_charts_draw_what_was_measured_and_say_it_in_words_in_any_colours(page: 
     assert page.charts[0].accessibleName() == "Tokens a second: nothing yet"
 
 
-def test_what_programs_need_is_copied(page: OverviewPage, qtbot: QtBot) -> None:
+def test_what_programs_need_is_copied_and_where_it_works_is_said(page: OverviewPage, qtbot: QtBot) -> None:
+    said: list[str] = []
+    page.said.connect(lambda text, _: said.append(text))
     fill(page)
     page.copy_url.click()
     assert QGuiApplication.clipboard().text() == "https://127.0.0.1:9/v1"
     page.copy_curl.click()
     assert '"model": "small"' in QGuiApplication.clipboard().text()
+    assert all("works on this PC only" in text for text in said)
+    page.desk.bridge.access = replace(page.desk.bridge.access, url="https://console.example:8460")
+    page.copy_url.click()
+    assert said[-1] == "https://console.example:8460/v1 is copied."
+
+
+def test_what_is_copied_is_never_that_of_a_model_nobody_chose(page: OverviewPage) -> None:
+    fill(page)
+    names = ["small", "qwen3-4b", "other"]
+    page.desk.status._take(make_status([make_pipeline(name) for name in names]))
+    page.models.choose(page.model.key_of(page.model.shown[1]))
+    for served in (["other", "qwen3-4b", "small"], ["qwen3-4b"], ["fourth", "qwen3-4b"]):
+        page.desk.status._take(make_status([make_pipeline(name) for name in served]))
+        page.copy_curl.click()
+        assert '"model": "qwen3-4b"' in QGuiApplication.clipboard().text()
+    page.desk.status._take(make_status([make_pipeline("fourth")]))
+    assert not page.copy_curl.isEnabled()
+    assert not page.go.isEnabled()
+
+
+def test_charts_are_drawn_for_new_measurements_only_and_only_in_sight(
+    page: OverviewPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(page)
+    drawn: list[object] = []
+    monkeypatch.setattr(page.charts[0], "show_series", drawn.append)
+    page.desk.status._take(make_status())
+    page.desk.agents._take(make_fleet(8))
+    assert not drawn
+    page.performance._take(wire.Performances(5.0, [MEASURED]))
+    assert len(drawn) == 1
+    page.hide()
+    page.performance._take(wire.Performances(5.0, []))
+    assert len(drawn) == 1
+    page.show()
+    assert drawn[1:] == [[]]
 
 
 def test_without_a_model_and_without_an_answer_it_says_so(page: OverviewPage) -> None:
@@ -97,6 +134,6 @@ def test_without_a_model_and_without_an_answer_it_says_so(page: OverviewPage) ->
 def test_the_chat_that_cannot_be_opened_is_told(page: OverviewPage, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     page.said.connect(lambda text, _: said.append(text))
-    monkeypatch.setattr("console.gui.overview.page.open_chat", lambda: False)
+    monkeypatch.setattr("console.gui.handing.open_chat", lambda: False)
     page.chat.click()
     assert "fallow-chat" in said[0]

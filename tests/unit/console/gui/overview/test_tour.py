@@ -10,7 +10,6 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from console.api.admin import types as wire
-from console.gui.overview import page as page_module
 from console.gui.overview.page import OverviewPage
 from console.gui.overview.tour import CHAT, tour
 from console.gui.overview.tour_view import TourView
@@ -73,7 +72,7 @@ def test_while_the_steps_are_shown_no_hint_repeats_them(
         opened.append(True)
         return True
 
-    monkeypatch.setattr(page_module, "open_chat", open_chat)
+    monkeypatch.setattr("console.gui.handing.open_chat", open_chat)
     page = OverviewPage(quiet_desk)
     monkeypatch.setattr(page.performance, "now", lambda: None)
     shown(page)
