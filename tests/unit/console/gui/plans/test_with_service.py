@@ -41,10 +41,11 @@ def desk(running: Running, qtbot: QtBot) -> Iterator[Desk]:
     bridge.ask(calls.who_am_i(), heard.append)
     qtbot.waitUntil(lambda: bool(heard))
     status, agents, libraries = (
-        Feed(bridge, call, 0.1) for call in (calls.status(), calls.agents(), calls.libraries())
+        Feed(bridge, call, 0.1, bridge) for call in (calls.status(), calls.agents(), calls.libraries())
     )
     yield Desk(bridge, status, agents, libraries, heard[0])
     bridge.stop()
+    bridge.deleteLater()  # with the feeds, whose timers must end in this thread
 
 
 @contextmanager
