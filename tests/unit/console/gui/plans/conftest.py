@@ -9,6 +9,7 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from console.api.admin import types as wire
 from console.gui.page import Desk
 from console.gui.plans.model import Edited
 from console.gui.plans.page import PlansPage
@@ -38,6 +39,33 @@ def lanes_of(plan: Edited) -> list[str]:
     return [
         " ".join(f"{one.device_id.removeprefix('id-')}:{one.last - one.first}" for one in lane) for lane in plan.lanes
     ]
+
+
+def checked(shown: Shown, qtbot: QtBot) -> None:
+    qtbot.waitUntil(lambda: shown.page.editor.is_checked)
+
+
+def choose(shown: Shown, *device_ids: str) -> None:
+    table = shown.page.table
+    table.clearSelection()
+    table.setSelectionMode(table.SelectionMode.MultiSelection)
+    for device_id in device_ids:
+        assert table.choose(device_id)
+
+
+def cell(shown: Shown, device_id: str, column: int) -> str:
+    return next(row for row in shown.page.pcs.items if row.device_id == device_id).texts[column]
+
+
+def applied(shown: Shown, qtbot: QtBot, last: wire.DeployEvent) -> list[tuple[str, bool]]:
+    said: list[tuple[str, bool]] = []
+    shown.page.said.connect(lambda text, failed: said.append((text, failed)))
+    stages = [wire.PlannedStage(0, "id-0", "pc-0", 0, 12)]
+    shown.service.events = [wire.Planned(stages, [], 2), wire.Loading(0, "pc-0", "fetch", 1, 2), last]
+    shown.page.applying.apply.click()
+    assert not shown.page.applying.apply.isEnabled()
+    qtbot.waitUntil(lambda: bool(said))
+    return said
 
 
 Opening = Callable[..., Shown]
