@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
 
 from console.deployments.entry import Entry
 from console.deployments.live import LivePipeline
 from console.deployments.performance import Performance
 from console.errors import ModelUnavailable
+from console.pipeline.dialects import Dialect
 from console.pipeline.plans import QUEUE_LIMIT
 from console.pipeline.types import Event, Failed, GenerationRequest, Text
 from console.routing import PipelineLoad, choose
@@ -45,9 +47,14 @@ class RoutedModel:
     def _first_context(self) -> int:
         return self._first.coordinator.context_tokens
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+    @property
+    def dialect(self) -> Dialect:
+        """How the model writes what is not plain text."""
+        return self._first.coordinator.dialect
+
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
         """Apply the chat template and tokenize. Raises PromptError."""
-        return self._first.coordinator.encode_chat(messages)
+        return self._first.coordinator.encode_chat(messages, tools)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Pass on the events of the pipeline that the answer goes to. Closing it cancels the stream."""

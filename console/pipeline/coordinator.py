@@ -12,10 +12,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
 
 from agent.link.frames import Frame
 from agent.stage.types import Epoch, PipelineId, StreamId
 from console.pipeline.answers import Answer, Clock
+from console.pipeline.dialects import Dialect
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import GrammarRefused, KeyQueueFull, PromptError, QueueFull, UnknownToken
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines
@@ -118,9 +120,14 @@ class Coordinator:
         """How many answers run, and how many wait."""
         return self._scheduler.running, self._scheduler.waiting
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+    @property
+    def dialect(self) -> Dialect:
+        """How the model writes what is not plain text."""
+        return self._tokenizer.dialect
+
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
         """Apply the chat template and tokenize. Raises PromptError."""
-        return self._tokenizer.encode_chat(messages)
+        return self._tokenizer.encode_chat(messages, tools)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield Waiting, Reading, Recovering and Text events, then exactly one Finished or Failed.

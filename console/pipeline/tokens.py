@@ -4,13 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
+import jinja2
+
+from console.pipeline.dialects import Dialect, dialect_of
 from console.pipeline.errors import PromptError, TokenizerUnusable
 from console.pipeline.text import TextStream
 from shard_export.library.chat import ChatCodec
 from shard_export.library.errors import ChatUnusable, PromptRefused
 from shard_export.library.manifest import Manifest
+
+
+class ToolCodec(ChatCodec):
+    """A chat codec that shows the model tools, where its template takes them."""
+
+    def render_tools(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        """Apply the chat template with the answer's opening. Raises PromptRefused with the template's own complaint."""
+        if not tools and not any("tool_calls" in message or message["role"] == "tool" for message in messages):
+            return self.render_chat(messages)
+        if self._template is None:
+            raise PromptRefused("This model has no chat template: it completes text but cannot chat.")
+        try:
+            return self._template.render(
+                messages=messages, tools=tools, documents=None, add_generation_prompt=True, **self._special_tokens
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise PromptRefused(f"The model's chat template refuses this conversation: {error}.") from None
+
+    @property
+    def added_texts(self) -> frozenset[str]:
+        """The texts of the tokens that stand beside the vocabulary."""
+        return frozenset(self._added.values())
+
+    @property
+    def dialect(self) -> Dialect:
+        """How the model writes what is not plain text."""
+        return dialect_of(self._render_for_dialect, self.added_texts)
+
+    def _render_for_dialect(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        try:
+            return self.render_tools(messages, tools)
+        except PromptRefused as error:
+            raise ValueError(str(error)) from None
 
 
 class TextCodec(Protocol):
@@ -20,9 +56,11 @@ class TextCodec(Protocol):
     vocab_size: int
     probe_id: int
     """Any valid token: what a readiness probe sends."""
+    dialect: Dialect
+    """How the model writes what is not plain text."""
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
-        """Apply the chat template and tokenize. Raises PromptError."""
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
+        """Apply the chat template, which is shown the tools, and tokenize. Raises PromptError."""
         ...
 
     def text_stream(self) -> TextStream:
@@ -38,28 +76,35 @@ class ModelTokenizer:
     """A chat codec with the ids the pipeline asks for."""
 
     def __init__(
-        self, codec: ChatCodec, *, eos_ids: Sequence[int], bos_id: int | None = None, vocab_size: int | None = None
+        self, codec: ToolCodec, *, eos_ids: Sequence[int], bos_id: int | None = None, vocab_size: int | None = None
     ) -> None:
         """`vocab_size` is the model's where it is padded beyond the tokenizer's."""
         self._codec = codec
         self.eos_ids = frozenset(eos_ids)
         self.vocab_size = vocab_size or codec.tokenizer.get_vocab_size()
         self.probe_id = bos_id if bos_id is not None else next(iter(eos_ids), 0)
+        self.dialect = codec.dialect
+        added = codec.tokenizer.get_added_tokens_decoder().items()
+        self._marks = {
+            token: mark.content for token, mark in added if mark.special and mark.content in self.dialect.tokens
+        }
 
     @classmethod
     def load(cls, folder: Path, manifest: Manifest) -> ModelTokenizer:
         """Read the tokenizer files of a verified library folder. Raises TokenizerUnusable."""
         tokens = manifest.tokens
         try:
-            codec = ChatCodec.load(folder, tokens, manifest.model_id)
+            codec = cast(ToolCodec, ToolCodec.load(folder, tokens, manifest.model_id))
         except ChatUnusable as error:
             raise TokenizerUnusable(str(error)) from None
         return cls(codec, eos_ids=tokens.eos_ids, bos_id=tokens.bos_id, vocab_size=manifest.vocab_size)
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
         """Apply the chat template with the answer's opening and tokenize; BOS exactly once. Raises PromptError."""
         try:
-            return self._codec.encode_chat(messages)
+            if not messages:
+                raise PromptError("The conversation is empty: send at least one message.")
+            return self.encode_text(self._codec.render_tools(messages, tools))
         except PromptRefused as error:
             raise PromptError(str(error)) from None
 
@@ -75,8 +120,17 @@ class ModelTokenizer:
             raise PromptError(str(error)) from None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids in one go, without special tokens."""
-        return self._codec.decode(ids)
+        """Decode ids in one go, without special tokens but those that mark calls and thoughts."""
+        if self._marks.keys().isdisjoint(ids):
+            return self._codec.decode(ids)
+        pieces, plain = list[str](), list[int]()
+        for token in ids:
+            if token in self._marks:
+                pieces += [self._codec.decode(plain), self._marks[token]]
+                plain = []
+            else:
+                plain.append(token)
+        return "".join([*pieces, self._codec.decode(plain)])
 
     def text_stream(self) -> TextStream:
         """Start decoding one answer."""

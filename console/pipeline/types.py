@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from agent.stage.types import Sampling
+from console.pipeline.dialects import Dialect
 
 FinishReason = Literal["stop", "length"]
 """How a complete answer ended: by itself or at a stop string, or at a limit."""
@@ -240,8 +241,13 @@ class Generator(Protocol):
         """The longest prompt and answer together."""
         ...
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
-        """Apply the chat template and tokenize; BOS exactly once. Raises PromptError."""
+    @property
+    def dialect(self) -> Dialect:
+        """How the model writes what is not plain text."""
+        ...
+
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
+        """Apply the chat template, which is shown the tools, and tokenize; BOS exactly once. Raises PromptError."""
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:

@@ -28,6 +28,17 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def made_call(arguments: str) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [CALL | {"function": {"name": "f", "arguments": arguments}}]}
+
+
+def tool(name: str, **parameters: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
 def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
 
@@ -44,7 +55,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
 
 async def test_parameters_that_would_change_the_answer_are_refused_by_name(client: httpx2.AsyncClient) -> None:
     asked: dict[str, Any] = {
-        "tools": [{"type": "function"}], "tool_choice": "required", "functions": [{}],
+        "functions": [{}],
         "audio": {"voice": "x"}, "modalities": ["audio"],
         "prediction": {"type": "content"}, "best_of": 3, "guided_json": {}, "min_tokens": 4, "suffix": "x",
         "web_search_options": {},
@@ -116,7 +127,24 @@ async def test_fields_nobody_knows_are_accepted_and_named_in_the_log_once(
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0]"),
-        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0]"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "function", "content": "x", "name": "f"}]}, "messages[0]"),
+        ({"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}, "messages[0].tool_calls"),
+        ({"messages": [made_call("[1]")]}, "messages[0].tool_calls[0].function.arguments"),
+        ({"messages": [made_call("{")]}, "messages[0].tool_calls[0].function.arguments"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [{"type": "custom", "function": {"name": "f"}}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+        ({"tools": [tool("f"), tool("f")]}, "tools"),
+        ({"tools": [tool("f", type="string")]}, "tools[0].function.parameters"),
+        ({"tools": [tool("f", **{"not": {}})], "tool_choice": "required"}, "tools"),
+        ({"tools": [tool("f")] * 129}, "tools"),
+        ({"tools": [tool("f")], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
+        ({"tools": [tool("f")], "tool_choice": {"type": "allowed_tools"}}, "tool_choice.type"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [tool("f")], "tool_choice": "sometimes"}, "tool_choice"),
+        ({"tools": [tool("f")], "ignore_eos": True}, "ignore_eos"),
         ({"model": 5}, "model"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),

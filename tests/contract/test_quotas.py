@@ -74,7 +74,7 @@ async def test_one_answer_too_many_at_once_is_429_until_one_ends(stream: bool) -
 
 async def test_a_key_over_its_limits_is_refused_before_its_prompt_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ScriptedModel(says("Hi"))
-    monkeypatch.setattr(model, "encode_chat", lambda messages: pytest.fail("The prompt was tokenized."))
+    monkeypatch.setattr(model, "encode_chat", lambda *_: pytest.fail("The prompt was tokenized."))
     async with client_of(model, Quota(tokens_per_day=10), Counted(k=10)) as http:
         assert (await ask(http)).status_code == 429
 

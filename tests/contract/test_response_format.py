@@ -36,8 +36,8 @@ async def ask(client: openai.AsyncOpenAI, **fields: Any) -> Any:
 
 
 def grammar_of(model: ScriptedModel) -> Any:
-    start, _, schema = model.requests[-1].sampling.grammar.partition("%json ")
-    assert start == "start: "
+    rules, _, schema = model.requests[-1].sampling.grammar.partition("%json ")
+    assert rules == "start: answer\nanswer: value\nvalue: "
     return json.loads(schema)
 
 

@@ -16,7 +16,9 @@ from agent.link.frames import FrameType, decode
 from agent.stage.engines import Engine, load
 from agent.stage.steps import StepRunner
 from agent.stage.types import Sampling, StepTable, StreamId
-from console.api.openai.formats import json_grammar
+from console.api.openai.grammars import answer_grammar
+from console.api.openai.tools import CallPlan
+from console.pipeline.dialects import PLAIN
 from console.pipeline.drafts import NoDrafts
 from console.pipeline.plans import Limits, Step
 from console.pipeline.scheduler import Scheduler
@@ -35,13 +37,14 @@ SCHEMA = {
     "required": ["name", "years", "tags"],
     "additionalProperties": False,
 }
-GRAMMAR = json_grammar(SCHEMA)
+GRAMMAR = answer_grammar(SCHEMA, CallPlan(), PLAIN)
+ANY_OBJECT = answer_grammar({"type": "object"}, CallPlan(), PLAIN)
 NO_BLANKS = {BLANK: -100.0}
 """The toy model would fill its answers with them."""
 SAMPLINGS = [
     Sampling(grammar=GRAMMAR, logit_bias=NO_BLANKS),
     Sampling(temperature=1.5, seed=7, grammar=GRAMMAR, logit_bias=NO_BLANKS),
-    Sampling(temperature=0.8, seed=2, presence_penalty=0.5, logprobs=2, grammar=json_grammar({"type": "object"})),
+    Sampling(temperature=0.8, seed=2, presence_penalty=0.5, logprobs=2, grammar=ANY_OBJECT),
     Sampling(temperature=0.8, seed=3),
 ]
 

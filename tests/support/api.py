@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import msgspec
 from starlette.types import ASGIApp
@@ -17,6 +18,7 @@ from console.api.openai.routes import OpenAIRoutes
 from console.api.quotas import Quotas
 from console.api.server import ApiServer
 from console.errors import ModelUnavailable
+from console.pipeline.dialects import PLAIN
 from console.pipeline.errors import PromptError
 from console.pipeline.types import Event, Finished, GenerationRequest, Generator, Text, Timings, Usage
 from console.registry.records import Principal
@@ -43,11 +45,13 @@ class ScriptedModel:
         self.model_id = model_id
         self.context_tokens = context_tokens
         self.requests: list[GenerationRequest] = []
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
+        self.tools: list[dict[str, Any]] | None = None
+        self.dialect = PLAIN
         self.closed = asyncio.Event()
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
-        self.messages = messages
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
+        self.messages, self.tools = messages, tools
         text = "".join(message["content"] for message in messages)
         if "\x00" in text:
             raise PromptError("The chat template does not take this conversation; change the roles.")

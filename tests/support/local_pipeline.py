@@ -19,6 +19,7 @@ from agent.stage.engines import Engine, load
 from agent.stage.steps import StepRunner
 from agent.stage.types import Epoch, PipelineId
 from console.pipeline.coordinator import Coordinator
+from console.pipeline.dialects import PLAIN
 from console.pipeline.drafts import DraftSource
 from console.pipeline.speculation.proposers import LookupProposer
 from console.pipeline.speculation.speculator import Speculator
@@ -37,8 +38,9 @@ class ToyCodec:
     eos_ids: frozenset[int] = frozenset()
     vocab_size = VOCAB
     probe_id = 1
+    dialect = PLAIN
 
-    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
         return self.encode_text(messages[-1]["content"])
 
     def encode_text(self, text: str) -> list[int]:

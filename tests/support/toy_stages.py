@@ -14,14 +14,13 @@ from agent.link.frames import Frame, FrameType, decode, encode
 from agent.stage.types import Epoch, PipelineId, Row, StageTiming, StepTable, StreamId
 from console.pipeline.coordinator import Coordinator
 from console.pipeline.flight import Deadlines
-from console.pipeline.tokens import ModelTokenizer
+from console.pipeline.tokens import ModelTokenizer, ToolCodec
 from console.pipeline.types import Event, Failed, Finished, GenerationRequest, StageInfo, Text
-from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
 
 
 def make_tokenizer() -> ModelTokenizer:
-    codec = ChatCodec(byte_tokenizer(), bos_id=BOS, template="{{ messages[0].content }}")
+    codec = ToolCodec(byte_tokenizer(), bos_id=BOS, template="{{ messages[0].content }}")
     return ModelTokenizer(codec, eos_ids=[EOS], bos_id=BOS)
 
 

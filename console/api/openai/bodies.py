@@ -5,12 +5,14 @@ Events of a stream share everything but the text, so a stream renders its consta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 
 from console.api.openai.shapes import DONE, Answered, Identity, UsageBody, note, usage_body
+from console.api.openai.speech import CallArguments, CallBegins, Content, Part, SpeechReader, Thought
 from console.pipeline.types import (
     Ending,
     Finished,
@@ -49,12 +51,29 @@ class LogprobsBody(msgspec.Struct, frozen=True):
     refusal: None = None
 
 
-class MessageBody(msgspec.Struct, frozen=True):
-    """What the model said."""
+class CalledFunctionBody(msgspec.Struct, frozen=True):
+    """The function that is called; `arguments` is JSON as the model wrote it."""
 
-    content: str
+    name: str
+    arguments: str
+
+
+class ToolCallBody(msgspec.Struct, frozen=True):
+    """One call."""
+
+    id: str
+    function: CalledFunctionBody
+    type: Literal["function"] = "function"
+
+
+class MessageBody(msgspec.Struct, frozen=True):
+    """What the model said; thoughts and calls are there only if there are any."""
+
+    content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCallBody] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChoiceBody(msgspec.Struct, frozen=True):
@@ -63,7 +82,7 @@ class ChoiceBody(msgspec.Struct, frozen=True):
     index: int
     message: MessageBody
     logprobs: LogprobsBody | None
-    finish_reason: FinishReason
+    finish_reason: FinishReason | Literal["tool_calls"]
 
 
 class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,17 +123,16 @@ def least(token: ScoredToken) -> float:
     return max(LEAST_LOGPROB, token.logprob)
 
 
-def chat_body(identity: Identity, answered: Sequence[Answered], *, logprobs: bool) -> ChatBody:
+def chat_body(
+    identity: Identity, answered: Sequence[Answered], *, reader: Callable[[], SpeechReader], logprobs: bool
+) -> ChatBody:
     """Return the body of whole answers to one prompt; `logprobs` says whether they were asked for."""
-    choices = [
-        ChoiceBody(
-            place,
-            MessageBody(answer.text),
-            logprobs_body(answer.logprobs) if logprobs else None,
-            answer.finished.reason,
-        )
-        for place, answer in enumerate(answered)
-    ]
+    choices = []
+    for place, answer in enumerate(answered):
+        speech = reader()
+        message = message_body([*speech.push(answer.text), *speech.flush()])
+        scores = logprobs_body(answer.logprobs) if logprobs else None
+        choices.append(ChoiceBody(place, message, scores, finish_reason(answer.finished, speech)))
     return ChatBody(
         id=identity.answer_id,
         created=identity.created_s,
@@ -125,6 +143,32 @@ def chat_body(identity: Identity, answered: Sequence[Answered], *, logprobs: boo
     )
 
 
+def message_body(parts: Sequence[Part]) -> MessageBody:
+    """Join the parts of a whole answer."""
+    content = "".join(part.text for part in parts if isinstance(part, Content))
+    thoughts = "".join(part.text for part in parts if isinstance(part, Thought))
+    calls = []
+    for begun in parts:
+        if isinstance(begun, CallBegins):
+            pieces = [part.text for part in parts if isinstance(part, CallArguments) and part.call == begun.call]
+            calls.append(ToolCallBody(new_call_id(), CalledFunctionBody(begun.name, "".join(pieces))))
+    return MessageBody(
+        content if content or not calls else None,
+        reasoning_content=thoughts or msgspec.UNSET,
+        tool_calls=calls or msgspec.UNSET,
+    )
+
+
+def finish_reason(finished: Finished, speech: SpeechReader) -> FinishReason | Literal["tool_calls"]:
+    """Say how an answer ended: one that calls tools ends for them to be called."""
+    return "tool_calls" if speech.called and finished.reason == "stop" else finished.reason
+
+
+def new_call_id() -> str:
+    """Name a call, so that its result can be told from others."""
+    return f"call_{secrets.token_hex(12)}"
+
+
 class ChunkWriter:
     """Renders the events of a chat: same id, time and model on each; `usage: null` only when usage was asked.
 
@@ -132,9 +176,19 @@ class ChunkWriter:
     """
 
     def __init__(
-        self, identity: Identity, *, answers: int = 1, include_usage: bool = False, include_details: bool = False
+        self,
+        identity: Identity,
+        *,
+        answers: int = 1,
+        include_usage: bool = False,
+        include_details: bool = False,
+        reader: Callable[[], SpeechReader] = SpeechReader,
     ) -> None:
-        """`include_details` says that who asks wants to know how the answer comes about: an extension."""
+        """`include_details` says that who asks wants to know how the answer comes about: an extension.
+
+        `reader` parts what an answer says.
+        """
+        self._speech = [reader() for _ in range(answers)]
         encode = msgspec.json.encode
         self._answers = answers
         self._include_usage, self._include_details = include_usage, include_details
@@ -157,11 +211,13 @@ class ChunkWriter:
     def render(self, place: int, event: Text | Waiting | Reading | Recovering | Finished) -> bytes:
         """Return what an event becomes: the role before an answer's first text, text, its reason, the stream's end."""
         if isinstance(event, Text):
-            if not (event.text or event.logprobs):
+            parts = self._speech[place].push(event.text)
+            if not (parts or event.logprobs):
                 return b""
-            return self._opening(place) + self._text(place, event.text, event.logprobs)
+            return self._opening(place) + self._parts(place, parts or [Content("")], event.logprobs)
         if isinstance(event, Finished):
-            return self._opening(place) + self._end(place, event)
+            left = self._parts(place, self._speech[place].flush())
+            return self._opening(place) + left + self._end(place, event)
         return note(event, details=self._include_details)
 
     def failed(self, place: int, envelope: bytes, reason: Ending) -> bytes:
@@ -174,15 +230,33 @@ class ChunkWriter:
         self._opened.add(place)
         return self._start(place) + b'"role":"assistant","content":""' + self._after_text
 
-    def _text(self, place: int, text: str, logprobs: Sequence[TokenLogprobs]) -> bytes:
-        body = self._start(place) + b'"content":' + self._encoder.encode(text)
-        if not logprobs:
-            return body + self._after_text
-        return body + b'},"logprobs":' + self._encoder.encode(logprobs_body(logprobs)) + self._after_logprobs
+    def _parts(self, place: int, parts: Sequence[Part], logprobs: Sequence[TokenLogprobs] = ()) -> bytes:
+        """Render an event for each part; the first of them carries the log-probabilities."""
+        events = []
+        for part in parts:
+            body = self._start(place) + self._delta(part)
+            if logprobs:
+                body += b'},"logprobs":' + self._encoder.encode(logprobs_body(logprobs)) + self._after_logprobs
+                logprobs = ()
+            else:
+                body += self._after_text
+            events.append(body)
+        return b"".join(events)
+
+    def _delta(self, part: Part) -> bytes:
+        encode = self._encoder.encode
+        if isinstance(part, Content):
+            return b'"content":' + encode(part.text)
+        if isinstance(part, Thought):
+            return b'"reasoning_content":' + encode(part.text)
+        if isinstance(part, CallBegins):
+            call = ToolCallBody(new_call_id(), CalledFunctionBody(part.name, ""))
+            return b'"tool_calls":[{"index":%d,' % part.call + encode(call).removeprefix(b"{") + b"]"
+        return b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]' % (part.call, encode(part.text))
 
     def _end(self, place: int, finished: Finished) -> bytes:
         self._finished[place] = finished
-        last = self._last(place, finished.reason)
+        last = self._last(place, finish_reason(finished, self._speech[place]))
         if not self.complete:
             return last + self._usage_null + b"}\n\n"
         first = self._finished[0]
@@ -198,5 +272,5 @@ class ChunkWriter:
     def _start(self, place: int) -> bytes:
         return self._head + b'{"index":%d,"delta":{' % place
 
-    def _last(self, place: int, reason: Ending) -> bytes:
+    def _last(self, place: int, reason: Ending | Literal["tool_calls"]) -> bytes:
         return self._start(place) + b'},"logprobs":null,"finish_reason":' + self._encoder.encode(reason) + b"}]"

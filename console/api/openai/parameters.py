@@ -85,11 +85,6 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
         return -1
 
     @property
-    def grammar(self) -> str:
-        """What an answer must be, as the last stage reads it; empty: any text. Raises ApiError 400."""
-        return ""
-
-    @property
     def stops(self) -> list[str]:
         if self.stop is None:
             return []
@@ -105,10 +100,11 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a stream tells how its answer comes about."""
         return self.stream_options is not None and bool(self.stream_options.include_details)
 
-    def sampling(self, place: int = 0) -> Sampling:
+    def sampling(self, place: int = 0, grammar: str = "") -> Sampling:
         """Return how the tail samples the answer at `place` of several: temperature 1 and a random seed unless asked.
 
-        Answers of one request have seeds that follow one another: the first is what it would be alone.
+        Answers of one request have seeds that follow one another: the first is what it would be alone. `grammar` is
+        what the answer must be (empty: anything).
         """
         temperature = 1.0 if self.temperature is None else self.temperature
         top_p = 1.0 if self.top_p is None else self.top_p
@@ -118,7 +114,7 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
             frequency_penalty=self.frequency_penalty or 0.0,
             logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items() if bias},
             logprobs=self.wanted_logprobs,
-            grammar=self.grammar,
+            grammar=grammar,
         )
         if temperature == 0 or top_p == 0:
             return asked

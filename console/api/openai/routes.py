@@ -15,11 +15,13 @@ from console.api.models import ModelDirectory, ServedModel
 from console.api.openai.answers import StreamedAnswer, WholeAnswer
 from console.api.openai.bodies import ChunkWriter, chat_body
 from console.api.openai.cancelling import RunningRequests
-from console.api.openai.formats import check_grammar
+from console.api.openai.grammars import answer_grammar, check_grammar
 from console.api.openai.parameters import IgnoredFields, TextRequest
-from console.api.openai.requests import parse_chat
+from console.api.openai.requests import ChatRequest, parse_chat
 from console.api.openai.several import answer_all
 from console.api.openai.shapes import Answered, EventWriter, Identity
+from console.api.openai.speech import SpeechReader
+from console.api.openai.tools import CallPlan, explained, native
 from console.api.quotas import Quotas
 from console.errors import ModelUnavailable
 from console.pipeline.errors import ContextExceeded
@@ -63,16 +65,22 @@ class OpenAIRoutes:
         principal = await self._gate.require(request, "chat")
         asked = parse_chat(parse_object(await read_body(request)), self._ignored)
         generator = self._admit(principal, asked, asked.answers)
-        await check_grammar(asked.grammar, "response_format")
-        prompt = generator.encode_chat(asked.plain_messages())
+        dialect, calls = generator.dialect, asked.calls
+        grammar = answer_grammar(asked.schema, calls, dialect)
+        await check_grammar(grammar, "tools" if calls.tools else "response_format")
+        prompt = _prompt(asked, calls, generator)
+        reader = partial(
+            SpeechReader, dialect.calls if calls.tools else None, thinks=dialect.thinks, opened=dialect.opened
+        )
         identity = Identity.new("chatcmpl-", generator.model_id)
         return self._answer(
             request, asked, generator, [prompt], identity,
-            body=partial(chat_body, identity, logprobs=bool(asked.logprobs)),
+            body=partial(chat_body, identity, reader=reader, logprobs=bool(asked.logprobs)),
             writer=lambda: ChunkWriter(
                 identity, answers=asked.answers, include_usage=asked.include_usage,
-                include_details=asked.include_details,
+                include_details=asked.include_details, reader=reader,
             ),
+            grammar=grammar,
         )  # fmt: skip
 
     def _admit(self, principal: Principal, asked: TextRequest, answers: int) -> Generator:
@@ -92,11 +100,15 @@ class OpenAIRoutes:
         *,
         body: Callable[[Sequence[Answered]], object],
         writer: Callable[[], EventWriter],
+        grammar: str = "",
     ) -> Response:
-        """Begin `asked.answers` answers to each prompt, whole (`body`) or streamed (`writer`). Raises ApiError 400."""
+        """Begin `asked.answers` answers to each prompt, whole (`body`) or streamed (`writer`). Raises ApiError 400.
+
+        `grammar` is what each of them must be.
+        """
         principal: Principal = request.state.principal
         generations = [
-            _generation(asked, generator, prompt, principal, place)
+            _generation(asked, generator, prompt, principal, place, grammar=grammar)
             for prompt in prompts
             for place in range(asked.answers)
         ]
@@ -125,8 +137,16 @@ class OpenAIRoutes:
             ) from None
 
 
+def _prompt(asked: ChatRequest, calls: CallPlan, generator: Generator) -> list[int]:
+    """Show the model the conversation and its tools. Raises ApiError 400 or PromptError."""
+    messages = asked.plain_messages()
+    if generator.dialect.takes_tools:
+        return generator.encode_chat(messages, native(calls.tools) or None)
+    return generator.encode_chat(explained(messages, calls.tools))
+
+
 def _generation(
-    asked: TextRequest, generator: Generator, prompt: list[int], principal: Principal, place: int
+    asked: TextRequest, generator: Generator, prompt: list[int], principal: Principal, place: int, *, grammar: str
 ) -> GenerationRequest:
     """Check the length, and say what the answer at `place` of one prompt is. Raises ApiError 400."""
     room = generator.context_tokens - len(prompt)
@@ -135,8 +155,8 @@ def _generation(
     return GenerationRequest(
         prompt_ids=prompt,
         max_tokens=min(room, asked.wanted_tokens or room),
-        sampling=asked.sampling(place),
-        grammar_from="response_format",
+        sampling=asked.sampling(place, grammar),
+        grammar_from="tools" if "\ncalls: " in grammar else "response_format",
         stop=asked.stops,
         ignore_eos=bool(asked.ignore_eos),
         key_id=principal.key_id,

@@ -14,13 +14,12 @@ from console.api.admin import types as wire
 from console.drafting import draft_library, make_drafts
 from console.errors import DeployRefused
 from console.libraries import LibraryShelf
-from console.pipeline.tokens import ModelTokenizer
+from console.pipeline.tokens import ModelTokenizer, ToolCodec
 from console.pipeline.types import Finished, SpeculationStatus, Text
 from console.registry.audit import CONSOLE
 from console.registry.errors import WrongState
 from console.registry.registry import Registry
 from console.tables import status_tables
-from shard_export.library.chat import ChatCodec
 from tests.conftest import ExpectLogs
 from tests.support.byte_tokens import VOCABULARY, byte_tokenizer
 from tests.support.deployments import all_events, ask, deploying, request
@@ -31,7 +30,7 @@ DRAFT_MODEL = "console.pipeline.speculation.draft_model"
 
 
 def make_codec() -> ModelTokenizer:
-    return ModelTokenizer(ChatCodec(byte_tokenizer()), eos_ids=[])
+    return ModelTokenizer(ToolCodec(byte_tokenizer()), eos_ids=[])
 
 
 def add_library(folder: Path, registry: Registry, fleet: Fleet, **fields: Any) -> None:

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from agent.stage.types import StreamId
 from console.pipeline.answers import Answer
 from console.pipeline.plans import Outcome
-from console.pipeline.tokens import ModelTokenizer
+from console.pipeline.tokens import ModelTokenizer, ToolCodec
 from console.pipeline.types import Event, Failed, Finished, FinishReason, GenerationRequest, Text
-from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
 from tests.support.toy_stages import text_of
 
 SECOND_EOS = BOS
-CODEC = ModelTokenizer(ChatCodec(byte_tokenizer()), eos_ids=[EOS, SECOND_EOS])
+CODEC = ModelTokenizer(ToolCodec(byte_tokenizer()), eos_ids=[EOS, SECOND_EOS])
 
 
 def make_answer(**fields: Any) -> Answer:

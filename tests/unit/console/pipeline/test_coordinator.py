@@ -5,7 +5,7 @@ import random
 from contextlib import aclosing
 from typing import Any
 
-from console.pipeline.tokens import ModelTokenizer
+from console.pipeline.tokens import ModelTokenizer, ToolCodec
 from console.pipeline.types import (
     Details,
     Event,
@@ -17,7 +17,6 @@ from console.pipeline.types import (
     Text,
     Waiting,
 )
-from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import EOS, byte_tokenizer
 from tests.support.toy_stages import (
     TOKENIZER,
@@ -124,7 +123,7 @@ async def test_the_next_step_is_sent_before_text_is_made() -> None:
             return super().decode(ids)
 
     coordinator = make_coordinator(stages, submit=submit)
-    coordinator._tokenizer = Watched(ChatCodec(byte_tokenizer()), eos_ids=[EOS])
+    coordinator._tokenizer = Watched(ToolCodec(byte_tokenizer()), eos_ids=[EOS])
     await collect(coordinator.generate(make_request(max_tokens=2)))
     assert order[:2] == ["step", "step"]
     assert "text" in order

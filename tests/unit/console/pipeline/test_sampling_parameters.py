@@ -18,12 +18,11 @@ from console.pipeline.coordinator import Coordinator
 from console.pipeline.errors import UnknownToken
 from console.pipeline.plans import Limits, Outcome
 from console.pipeline.scheduler import Scheduler
-from console.pipeline.tokens import ModelTokenizer
+from console.pipeline.tokens import ModelTokenizer, ToolCodec
 from console.pipeline.types import Event, Failed, Finished, GenerationRequest, ScoredToken, StageInfo, Text
-from shard_export.library.chat import ChatCodec
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
 
-TOKENIZER = ModelTokenizer(ChatCodec(byte_tokenizer()), eos_ids=[EOS], bos_id=BOS)
+TOKENIZER = ModelTokenizer(ToolCodec(byte_tokenizer()), eos_ids=[EOS], bos_id=BOS)
 PENALISED = Sampling(presence_penalty=0.5)
 
 
@@ -115,7 +114,7 @@ def test_tokens_with_byte_fallback_are_bytes_too() -> None:
     vocabulary = {"<unk>": 0, "<0xF0>": 1, "\u2581the": 2, "é": 3}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback()])
-    codec = ChatCodec(tokenizer)
+    codec = ToolCodec(tokenizer)
     assert [codec.token_bytes(token) for token in (1, 2, 3)] == [b"\xf0", b" the", "é".encode()]
 
 

@@ -11,8 +11,7 @@ from tokenizers import Tokenizer
 
 from console.pipeline.errors import PromptError, TokenizerUnusable
 from console.pipeline.text import HELD_TOKENS
-from console.pipeline.tokens import ModelTokenizer
-from shard_export.library.chat import ChatCodec
+from console.pipeline.tokens import ModelTokenizer, ToolCodec
 from shard_export.library.manifest import MANIFEST_NAME, Manifest
 from tests.support.byte_tokens import BOS, EOS, byte_tokenizer
 from tests.support.tokenizers import TOKENIZERS
@@ -22,7 +21,7 @@ HELLO = [{"role": "user", "content": "Hello <b> & 'you' 😀"}]
 
 
 def make_tokenizer(template: str = "{{ messages[0]['content'] }}") -> ModelTokenizer:
-    codec = ChatCodec(byte_tokenizer(), bos_id=BOS, template=template, special_tokens={"bos_token": "<s>"})
+    codec = ToolCodec(byte_tokenizer(), bos_id=BOS, template=template, special_tokens={"bos_token": "<s>"})
     return ModelTokenizer(codec, eos_ids=[EOS], bos_id=BOS)
 
 
@@ -90,7 +89,7 @@ def streamed(tokenizer: ModelTokenizer, ids: Sequence[int]) -> list[str]:
 
 @pytest.mark.parametrize("unknown", [1, HELD_TOKENS, 3 * HELD_TOKENS])
 def test_what_a_decoder_puts_between_words_survives_any_number_of_tokens_without_text(unknown: int) -> None:
-    tokenizer = ModelTokenizer(ChatCodec(TOKENIZERS["words"]()), eos_ids=[2])
+    tokenizer = ModelTokenizer(ToolCodec(TOKENIZERS["words"]()), eos_ids=[2])
     ids = tokenizer.encode_text("the " + "日本 " * unknown + "fox jumps")
     assert len(ids) == unknown + 3
     assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) == "the fox jumps"
@@ -98,7 +97,7 @@ def test_what_a_decoder_puts_between_words_survives_any_number_of_tokens_without
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_every_kind_of_decoder_streams_what_it_decodes_at_once(kind: str) -> None:
-    tokenizer = ModelTokenizer(ChatCodec(TOKENIZERS[kind]()), eos_ids=[2])
+    tokenizer = ModelTokenizer(ToolCodec(TOKENIZERS[kind]()), eos_ids=[2])
 
     @given(
         st.lists(
