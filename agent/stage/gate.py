@@ -89,7 +89,7 @@ class Gate:
 
     @property
     def beat_ns(self) -> int:
-        """When the child last said that it lives; 0: never."""
+        """When the child last said that it lives; 0: it is loading."""
         return self._words[_BEAT_NS]
 
     @property
@@ -123,6 +123,10 @@ class Gate:
     def beat(self) -> None:
         """Say that this process lives."""
         self._words[_BEAT_NS] = time.monotonic_ns()
+
+    def load(self) -> None:
+        """Say that this process loads something and may not beat meanwhile; its next beat ends that."""
+        self._words[_BEAT_NS] = 0
 
 
 class Gates:

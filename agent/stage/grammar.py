@@ -11,7 +11,7 @@ limits: they bound what a request costs, in memory and in time.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from agent.link.manifests import MAX_TOKENIZER_BYTES, tokenizer_file
 from agent.stage.errors import GrammarUnusable
+from agent.stage.gate import Gate
 from shard_export.library.errors import LibraryError
 from shard_export.library.manifest import Manifest
 from shard_export.library.store import load_manifest
@@ -72,13 +73,15 @@ def can_constrain(folder: Path, manifest: Manifest) -> bool:
 class Grammars:
     """The grammars of one model's answers. Its tokenizer is read when the first one is opened."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, gate: Gate | None = None) -> None:
+        """The tokenizer is read only while `gate` is open."""
         self._folder = folder
+        self._gate = gate or Gate.private()
         self._vocab_size = 0
         self._tokenizer: LLTokenizer | None = None
 
     def open(self, grammar: str) -> Constraint:
-        """Begin an answer. Raises GrammarUnusable."""
+        """Begin an answer. Raises GrammarUnusable, or Yielded before the tokenizer is read."""
         size = len(grammar.encode())
         if size > MAX_GRAMMAR_BYTES:
             raise GrammarUnusable(f"The answer's grammar has {size} bytes and {MAX_GRAMMAR_BYTES} are allowed.")
@@ -99,7 +102,7 @@ class Grammars:
                 raise GrammarUnusable("The model's library has no tokenizer that grammars can use; export it again.")
             text = (self._folder / record.path).read_text("utf-8")
             self._vocab_size = manifest.vocab_size
-            return LLTokenizer(text, n_vocab=manifest.vocab_size, eos_token=list(manifest.tokens.eos_ids))
+            return self._read(lambda: LLTokenizer(text, manifest.vocab_size, list(manifest.tokens.eos_ids)))
         except (ImportError, OSError, LibraryError) as error:
             raise GrammarUnusable(
                 f"The PC with the last layers cannot keep answers to a grammar ({type(error).__name__}); "
@@ -109,6 +112,15 @@ class Grammars:
             raise GrammarUnusable(
                 f"The model's tokenizer cannot be used with grammars ({first_line(str(error))}); ask without one."
             ) from error
+
+    def _read(self, read: Callable[[], LLTokenizer]) -> LLTokenizer:
+        self._gate.enter()
+        try:
+            # Half a second and more in which no other thread of this process gets its turn, not even to beat.
+            self._gate.load()
+            return read()
+        finally:
+            self._gate.leave(0)
 
 
 class Constraint:

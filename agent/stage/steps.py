@@ -45,7 +45,7 @@ class StepRunner:
 
     def __init__(self, spec: StageSpec, engine: Engine, clock: Callable[[], float] = time.perf_counter) -> None:
         self._spec, self._engine, self._clock = spec, engine, clock
-        self._grammars = Grammars(Path(spec.folder))
+        self._grammars = Grammars(Path(spec.folder), engine.gate)
         self._tail = self._new_tail() if engine.shape.is_tail else None
 
     def answer(self, data: bytes | memoryview, arrived_s: float) -> bytes:

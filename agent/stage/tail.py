@@ -105,7 +105,7 @@ class Tail:
         try:
             masks = constraint.masks(ids[: len(ids) - drafts], ids[len(ids) - drafts :])
             for place, mask in enumerate(masks):
-                logits[place][~mask] = -np.inf
+                np.copyto(logits[place], -np.inf, where=~mask)
         except GrammarUnusable as error:
             del self._constraints[row.stream]
             self._refused[row.stream] = str(error)

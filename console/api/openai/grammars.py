@@ -16,6 +16,8 @@ from console.pipeline.dialects import CALL_CLOSES, CALL_OPENS, Dialect, Marks
 
 WHITESPACE = r"[ \n\r\t]{1,24}"
 """Between the parts of JSON; without a bound a small model may go on with blanks until its tokens are used up."""
+MAX_CALLS = 16
+"""In one answer that must call; a small model may go on with calls until its tokens are used up, too."""
 _ANY = r"/(.|\n)+/"
 _problem_of = lru_cache(maxsize=256)(problem_of)
 """Clients ask with the same grammar again and again."""
@@ -65,7 +67,7 @@ def _call_rules(calls: CallPlan, dialect: Dialect) -> list[str]:
     if dialect.calls == "bare":
         return [f"calls: {choice}", *bodies]
     opens, closes = _mark(CALL_OPENS, dialect), _mark(CALL_CLOSES, dialect)
-    more = f' ("\\n" {opens} body)*' if calls.several else ""
+    more = f' ("\\n" {opens} body){{0,{MAX_CALLS - 1}}}' if calls.several else ""
     return [f"calls: {opens} body{more}", f'body: "\\n" ({choice}) "\\n" {closes}', *bodies]
 
 
@@ -86,7 +88,7 @@ def _among_text(dialect: Dialect) -> tuple[list[str], list[str]]:
     mark = CALL_OPENS.replace("/", r"\/")
     head = rf"head[lazy]: /(.|\n)*{mark}/"
     text = rf"TEXT: {_ANY} & ~/(.|\n)*{mark}(.|\n)*/"
-    return ["TEXT", "head body more"], [head, text, f'more: ("\\n" {json.dumps(CALL_OPENS)} body)*']
+    return ["TEXT", "head body more"], [head, text, f'more: ("\\n" {json.dumps(CALL_OPENS)} body){{0,{MAX_CALLS - 1}}}']
 
 
 def _thinking(dialect: Dialect, marks: Marks, rules: list[str]) -> str:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.stage.errors import GrammarUnusable
+from agent.stage.errors import GrammarUnusable, Yielded
+from agent.stage.gate import Gate
 from agent.stage.grammar import MAX_GRAMMAR_BYTES, Grammars, can_constrain, problem_of
 from agent.stage.tail import Tail
 from agent.stage.types import Sampling, StreamId
@@ -134,6 +135,22 @@ def test_a_library_with_a_tokenizer_can_constrain(tmp_path: Path) -> None:
     assert can_constrain(tmp_path, manifest)
     (tmp_path / manifest.tokens.files[0].path).unlink()
     assert not can_constrain(tmp_path, manifest)
+
+
+def test_the_tokenizer_is_not_read_while_the_owner_is_back(tmp_path: Path) -> None:
+    spelling_library(tmp_path)
+    gate = Gate.private()
+    gate.beat()
+    gate.shut()
+    grammars = Grammars(tmp_path, gate)
+    with pytest.raises(Yielded):
+        grammars.open(GRAMMAR)
+    assert gate.beat_ns
+    gate.reopen()
+    grammars.open(GRAMMAR)
+    assert not gate.is_inside
+    assert not gate.beat_ns, "whoever watches counts no silence until the next beat"
+    gate.close()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])

@@ -10,7 +10,7 @@ from llguidance import LLMatcher, LLTokenizer
 from tokenizers import AddedToken
 
 from agent.stage.grammar import problem_of
-from console.api.openai.grammars import answer_grammar
+from console.api.openai.grammars import MAX_CALLS, answer_grammar
 from console.api.openai.tools import CallPlan, Function, Named, NamedTool, Tool, plan_calls
 from console.pipeline.dialects import CALL_CLOSES, CALL_OPENS, PLAIN, THOUGHT_MARKS, Dialect
 from tests.support.byte_tokens import EOS, byte_tokenizer
@@ -63,6 +63,8 @@ def test_required_calls_are_of_tools_that_exist_with_arguments_of_their_schema(d
     assert may_be(grammar, call(ROME), with_tokens=tokens) == "whole"
     assert may_be(grammar, call(ROME, '{"name": "count", "arguments": {"x": [1]}}'), with_tokens=tokens) == "whole"
     assert may_be(grammar, call(ROME).removesuffix(CALL_CLOSES), with_tokens=tokens) == "begin"
+    assert may_be(grammar, call(*[ROME] * MAX_CALLS), with_tokens=tokens) == "whole"
+    assert may_be(grammar, call(*[ROME] * MAX_CALLS, ROME), with_tokens=tokens) == "no"
     for text in ("Hi", call('{"name": "other", "arguments": {}}'), call(ROME.replace('"Rome"', "5")), call(ROME) + "x"):
         assert may_be(grammar, text, with_tokens=tokens) == "no"
 
