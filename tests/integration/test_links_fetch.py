@@ -105,6 +105,16 @@ async def test_only_the_missing_units_of_the_range_are_fetched(fleet: Fleet, lib
     assert store.has(manifest.unit("head").bin.sha256)
 
 
+async def test_the_last_stage_gets_the_tokenizer_and_no_other_one(fleet: Fleet, library: tuple[Manifest, str]) -> None:
+    manifest, digest = library
+    fetcher, store = make_fetcher(fleet, Bulk(fleet))
+    (tokenizer,) = manifest.tokens.files
+    await fetcher.fetch_range(digest, 0, 3, "first")
+    assert not store.has(tokenizer.sha256)
+    _, last = await fetcher.fetch_range(digest, 3, 4, "last")
+    assert (last / tokenizer.path).read_bytes() == b"{}"
+
+
 async def test_a_cut_fetch_continues_where_it_ended(
     fleet: Fleet, library: tuple[Manifest, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
