@@ -13,6 +13,9 @@ from console.pipeline.plans import Limits, Step
 from console.pipeline.rows import decode_row, draft_room, prefill_row
 from console.pipeline.streams import Stream
 
+MAX_GRAMMARS = 16
+"""How many streams with a grammar begin in one step: it travels with their first rows, and a frame has its bounds."""
+
 
 class Running:
     """Running streams in the order of their admission. Each that may have a row now is in one of two queues.
@@ -106,13 +109,16 @@ class Running:
     def _take(self, ready: deque[Stream], size: int, budget: int, rows: list[Row], tokens: list[int]) -> None:
         """Give up to `size` streams of a queue a row, with at most `budget` prompt tokens for all of them."""
         left_out, again = [], []
+        grammars = MAX_GRAMMARS
         while ready and size:
             stream = ready.popleft()
-            prefilling, made = stream.prefilling, self._row(stream, budget)
+            prefilling, begins = stream.prefilling, bool(stream.sampling.grammar) and not stream.told
+            made = self._row(stream, budget) if grammars or not begins else None
             if made is None:
                 left_out.append(stream)
                 continue
             row, new = made
+            grammars -= begins
             budget -= row.count if prefilling else 0
             size -= 1
             stream.flying += 1

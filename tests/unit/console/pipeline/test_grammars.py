@@ -7,10 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.link.frames import Frame
-from agent.stage.types import Epoch, Refusal, Sampling, StepTable, StreamId
+from agent.link.frames import MAX_TABLE_BYTES, Frame
+from agent.stage.grammar import MAX_GRAMMAR_BYTES
+from agent.stage.types import Epoch, PipelineId, Refusal, Sampling, StepTable, StreamId
+from console.pipeline.codec import StepCodec
 from console.pipeline.coordinator import Coordinator
 from console.pipeline.errors import GrammarRefused
+from console.pipeline.plans import Limits
+from console.pipeline.scheduler import Scheduler
 from console.pipeline.types import Failed, StageInfo
 from tests.support.toy_stages import Stages, collect, finish_of, ids_of, make_coordinator, make_request
 from tests.unit.console.pipeline.test_suspension import Asked
@@ -61,6 +65,20 @@ async def test_the_tail_gives_up_one_answer_and_the_other_goes_on() -> None:
     assert not ids_of(hard.events)
     assert ids_of(await other.task) == plain
     assert coordinator.status().streams_running == 0
+
+
+def test_grammars_are_spread_over_steps_so_that_a_frame_can_hold_them() -> None:
+    scheduler = Scheduler(Limits(1, 8192, 128, 64))
+    grammar = "x" * MAX_GRAMMAR_BYTES
+    for number in range(48):
+        scheduler.add([1, 2], 3, sampling=Sampling(grammar=grammar if number % 8 else ""))
+    codec = StepCodec(PipelineId(1), Epoch(1), stages=1, vocab_size=10)
+    begun: list[int] = []
+    while (step := scheduler.schedule()) is not None:
+        assert len(codec.step(step)) < MAX_TABLE_BYTES
+        begun += [row.stream for row in step.rows if row.sampling is not None]
+        scheduler.update(step.id, [3] * step.wants)
+    assert sorted(begun) == list(range(1, 49))
 
 
 @pytest.mark.parametrize("constrains", [True, False])
