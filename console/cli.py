@@ -130,10 +130,26 @@ def _add_serve(commands: Commands) -> None:
         metavar="FOLDER",
         help="only below it models are read and libraries are built (default: the home folder)",
     )
+    serve.add_argument(
+        "--cors-origin",
+        action="append",
+        default=[],
+        type=_origin,
+        metavar="ORIGIN",
+        help="let web pages from there use the API with a key (https://host, or * for all); may be repeated",
+    )
     serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     serve.add_argument(
         "--log-file", type=Path, metavar="FILE", help="log there, with a bound (default: standard error)"
     )
+
+
+def _origin(text: str) -> str:
+    from console.api.cors import is_origin
+
+    if not is_origin(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no origin; write it as https://host or https://host:port")
+    return text
 
 
 def _add_models(commands: Commands) -> None:
@@ -189,6 +205,7 @@ def _serve(options: argparse.Namespace) -> int:
         direct_links=options.direct_links == "on",
         heartbeat_s=options.heartbeat,
         models_folder=options.models,
+        cors_origins=options.cors_origin,
     )
     return serve(settings, log_level=options.log_level, log_file=options.log_file, json_output=options.json)
 

@@ -111,6 +111,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often PCs say that they are alive; one that misses three is taken for lost."""
     models_folder: Path | None = None
     """Below it checkpoints are read and libraries are built; None: the home folder of whoever runs the service."""
+    cors_origins: list[str] = []
+    """Whose web pages may use `/v1` from a browser; none unless somebody asks for it."""
 
 
 class ConsoleService:
@@ -229,7 +231,7 @@ class ConsoleService:
             *BuildRoutes(self._builds, gate).routes(),
             *AuthorityRoutes(lambda: authority.authorities_pem).routes(),
         ]
-        self._api = await self._make_api(build_app(routes), authority)
+        self._api = await self._make_api(build_app(routes, cors_origins=settings.cors_origins), authority)
         # Before anybody can ask: until then a build is neither found nor known to hold its folder.
         await self._builds.restore()
         await self._api.start()

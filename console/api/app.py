@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from console.api.cors import allow_origins
 from console.api.http import ApiError
 from console.pipeline.errors import ContextExceeded, GrammarRefused, PromptError, QueueFull, UnknownToken
 
@@ -24,10 +25,14 @@ _EXPECTED = (ApiError, HTTPException, PromptError, QueueFull)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-def build_app(routes: Sequence[BaseRoute]) -> ASGIApp:
-    """Return the ASGI application that serves `routes`. No CORS: browsers of other origins stay out."""
+def build_app(routes: Sequence[BaseRoute], *, cors_origins: Collection[str] = ()) -> ASGIApp:
+    """Return the ASGI application that serves `routes`.
+
+    Browsers' pages of other origins stay out, but those of `cors_origins` (`*`: all) may use `/v1` with a key.
+    """
     router = Router(list(routes), redirect_slashes=False)
-    return RequestEdge(ExceptionMiddleware(router, handlers=dict.fromkeys(_EXPECTED, _refuse)))
+    app = RequestEdge(ExceptionMiddleware(router, handlers=dict.fromkeys(_EXPECTED, _refuse)))
+    return allow_origins(app, cors_origins) if cors_origins else app
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -36,16 +41,16 @@ async def _refuse(request: Request, error: Exception) -> Response:
         return error.response()
     if isinstance(error, HTTPException):
         return _routing_error(request, error)
+    # Where a request holds its prompt its route says.
+    prompt = getattr(request.state, "prompt_param", "messages")
     if isinstance(error, ContextExceeded):
-        return ApiError(
-            400, str(error), param="messages", code="context_length_exceeded", should_retry=False
-        ).response()
+        return ApiError(400, str(error), param=prompt, code="context_length_exceeded", should_retry=False).response()
     if isinstance(error, UnknownToken):
         return ApiError(400, str(error), param="logit_bias", code="invalid_value", should_retry=False).response()
     if isinstance(error, GrammarRefused):
         return ApiError(400, str(error), param=error.param, code="unsupported_parameter", should_retry=False).response()
     if isinstance(error, PromptError):
-        return ApiError(400, str(error), param="messages", code="invalid_prompt", should_retry=False).response()
+        return ApiError(400, str(error), param=prompt, code="invalid_prompt", should_retry=False).response()
     if isinstance(error, QueueFull):
         return ApiError(503, str(error), code="overloaded", retry_after_s=2, should_retry=True).response()
     raise error
@@ -63,7 +68,10 @@ def _routing_error(request: Request, error: HTTPException) -> Response:
 
 
 class RequestEdge:
-    """Gives each request its id (the client's own when it is sane) and turns unexpected errors into a 500."""
+    """Gives each request its id (the client's own when it is sane) and turns unexpected errors into a 500.
+
+    What a route puts into `request.state.headers` goes out with whatever answers the request.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -82,7 +90,9 @@ class RequestEdge:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                message = {**message, "headers": [*message.get("headers", ()), header]}
+                more = scope["state"].get("headers", {}).items()
+                added = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in more]
+                message = {**message, "headers": [*message.get("headers", ()), header, *added]}
             await send(message)
 
         if self._running >= MAX_RUNNING:

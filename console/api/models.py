@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -19,6 +19,29 @@ class ServedModel(msgspec.Struct, frozen=True):
     created_s: int
     context_tokens: int
     ready: bool
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """A model as `/v1/models` lists it. `ready` and `context_tokens` are extensions."""
+
+    id: str
+    created: int
+    ready: bool
+    context_tokens: int
+    object: Literal["model"] = "model"
+    owned_by: str = "fallow"
+
+    @classmethod
+    def of(cls, model: ServedModel) -> ModelCard:
+        """Describe a deployed model."""
+        return cls(model.model_id, model.created_s, model.ready, model.context_tokens)
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """The deployed models that a key may use."""
+
+    data: list[ModelCard]
+    object: Literal["list"] = "list"
 
 
 class ModelDirectory(Protocol):

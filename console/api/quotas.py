@@ -89,6 +89,25 @@ class Quotas:
             wait_s = self._counter.seconds_left()
             raise ApiError(429, message, code="insufficient_quota", retry_after_s=wait_s, should_retry=False)
 
+    def headers(self, principal: Principal, answers: int = 1) -> dict[str, str]:
+        """Return what a key may still use once it has `answers` more, in OpenAI's headers; none for what is unlimited.
+
+        Its "requests" are answers at once here, and its "tokens" those of a day.
+        """
+        quota, key_id = principal.quota, principal.key_id
+        headers = {}
+        if quota.streams is not None:
+            left = max(0, quota.streams - self._running[key_id] - answers)
+            headers["x-ratelimit-limit-requests"] = str(quota.streams)
+            headers["x-ratelimit-remaining-requests"] = str(left)
+            headers["x-ratelimit-reset-requests"] = "0s" if left else f"{STREAM_WAIT_S}s"
+        if quota.tokens_per_day is not None:
+            left = max(0, quota.tokens_per_day - self._counter.today(key_id))
+            headers["x-ratelimit-limit-tokens"] = str(quota.tokens_per_day)
+            headers["x-ratelimit-remaining-tokens"] = str(left)
+            headers["x-ratelimit-reset-tokens"] = f"{self._counter.seconds_left()}s"
+        return headers
+
     def _count(self, key_id: str, tokens: int) -> None:
         try:
             self._counter.add(key_id, tokens)

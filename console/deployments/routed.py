@@ -56,6 +56,23 @@ class RoutedModel:
         """Apply the chat template and tokenize. Raises PromptError."""
         return self._first.coordinator.encode_chat(messages, tools)
 
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids there are."""
+        return self._first.coordinator.vocab_size
+
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenize plain text, with BOS where the model wants one."""
+        return self._first.coordinator.encode_text(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
+        return self._first.coordinator.decode(ids)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the text of one token, perhaps a part of a code point; special tokens by their names."""
+        return self._first.coordinator.token_bytes(token)
+
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Pass on the events of the pipeline that the answer goes to. Closing it cancels the stream."""
         up = self._up()

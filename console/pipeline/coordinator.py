@@ -129,6 +129,23 @@ class Coordinator:
         """Apply the chat template and tokenize. Raises PromptError."""
         return self._tokenizer.encode_chat(messages, tools)
 
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids there are."""
+        return self._tokenizer.vocab_size
+
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenize plain text, with BOS where the model wants one."""
+        return self._tokenizer.encode_text(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
+        return self._tokenizer.decode(ids)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the text of one token, perhaps a part of a code point; special tokens by their names."""
+        return self._tokenizer.token_bytes(token)
+
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
         """Yield Waiting, Reading, Recovering and Text events, then exactly one Finished or Failed.
 

@@ -63,6 +63,14 @@ class TextCodec(Protocol):
         """Apply the chat template, which is shown the tools, and tokenize. Raises PromptError."""
         ...
 
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenize plain text, with BOS where the model wants one."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode ids in one go, without special tokens."""
+        ...
+
     def text_stream(self) -> TextStream:
         """Start decoding one answer."""
         ...

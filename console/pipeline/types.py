@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -242,12 +242,29 @@ class Generator(Protocol):
         ...
 
     @property
+    def vocab_size(self) -> int:
+        """How many token ids there are."""
+        ...
+
+    @property
     def dialect(self) -> Dialect:
         """How the model writes what is not plain text."""
         ...
 
     def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[int]:
         """Apply the chat template, which is shown the tools, and tokenize; BOS exactly once. Raises PromptError."""
+        ...
+
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenize plain text, with BOS where the model wants one."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids below `vocab_size`: no special tokens but those that mark calls and thoughts."""
+        ...
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the text of one token, perhaps a part of a code point; special tokens by their names."""
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:

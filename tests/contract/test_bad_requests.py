@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -195,6 +196,19 @@ async def test_a_body_of_unknown_length_is_cut_off_at_the_limit(client: httpx2.A
     except httpx2.WriteError:
         return  # the server hung up while we were still sending, which is its right
     error_of(response, 413)
+
+
+async def test_a_body_that_does_not_come_in_time_is_a_408_and_the_end_of_the_connection(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.api.http.BODY_TIMEOUT_S", 0.05)
+    reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {CHAT_KEY}\r\nContent-Length: 50\r\n\r\n"
+    writer.write(head.encode() + b'{"model":')
+    answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"timeout"' in answer
 
 
 async def test_a_conversation_the_template_refuses_is_a_400(client: httpx2.AsyncClient) -> None:

@@ -134,3 +134,24 @@ async def test_an_answer_that_cannot_be_counted_is_an_answer(
     async with client_of(ScriptedModel(says("Hi")), Quota(streams=1)) as http:
         for _ in range(2):
             assert (await ask(http)).status_code == 200
+
+
+async def test_headers_say_what_a_key_may_still_use_and_are_left_out_where_it_is_unlimited() -> None:
+    counted = Counted(k=40)
+    async with client_of(ScriptedModel(says("Hi")), Quota(streams=3, tokens_per_day=100), counted) as http:
+        for stream in (False, True):
+            answer = await ask(http, stream=stream, n=2)
+            used = 40 if not stream else 40 + 5 + 2
+            assert {name: value for name, value in answer.headers.items() if name.startswith("x-ratelimit")} == {
+                "x-ratelimit-limit-requests": "3", "x-ratelimit-remaining-requests": "1",
+                "x-ratelimit-reset-requests": "0s", "x-ratelimit-limit-tokens": "100",
+                "x-ratelimit-remaining-tokens": str(100 - used), "x-ratelimit-reset-tokens": "1000s",
+            }  # fmt: skip
+        counted.used["k"] = 100
+        refused = await ask(http, n=3)
+        assert refused.status_code == 429
+        assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
+        assert refused.headers["x-ratelimit-reset-requests"] == "5s"
+        free = await http.post("/v1/chat/completions", json=chat(), headers={"Authorization": "Bearer other"})
+        assert free.status_code == 200
+        assert not any(name.startswith("x-ratelimit") for name in free.headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,14 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", "/v1/models"): "chat",
     ("GET", "/v1/models/{model_id:path}"): "chat",
     ("POST", "/v1/chat/completions"): "chat",
+    ("POST", "/v1/completions"): "chat",
+    ("POST", "/v1/responses"): "chat",
+    ("POST", "/v1/embeddings"): "chat",
+    ("POST", "/v1/requests/{request_id}/cancel"): "chat",
+    ("POST", "/tokenize"): "chat",
+    ("POST", "/detokenize"): "chat",
+    # The same text everywhere, without a secret, for tools that know no key.
+    ("GET", "/openapi.json"): PUBLIC,
     ("POST", "/admin/v1/logout"): ANY,
     ("GET", "/admin/v1/me"): ANY,
     ("POST", "/admin/v1/me/password"): ANY,
@@ -107,9 +115,9 @@ class Console:
 async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Console]:
     seen: list[BaseRoute] = []
 
-    def build(routes: Sequence[BaseRoute]) -> ASGIApp:
+    def build(routes: Sequence[BaseRoute], *, cors_origins: Collection[str] = ()) -> ASGIApp:
         seen.extend(routes)
-        return build_app(routes)
+        return build_app(routes, cors_origins=cors_origins)
 
     monkeypatch.setattr(console.service, "build_app", build)
     async with ConsoleService(ServiceSettings(folder=tmp_path, keyring=False)) as service:

@@ -12,7 +12,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from console.api.app import build_app
-from console.api.auth import Gate
+from console.api.auth import Gate, KeyRing
 from console.api.models import ServedModel
 from console.api.openai.routes import OpenAIRoutes
 from console.api.quotas import Quotas
@@ -44,6 +44,7 @@ class ScriptedModel:
         self.script = list(script)
         self.model_id = model_id
         self.context_tokens = context_tokens
+        self.vocab_size = 0x110000
         self.requests: list[GenerationRequest] = []
         self.messages: list[dict[str, Any]] = []
         self.tools: list[dict[str, Any]] | None = None
@@ -55,7 +56,16 @@ class ScriptedModel:
         text = "".join(message["content"] for message in messages)
         if "\x00" in text:
             raise PromptError("The chat template does not take this conversation; change the roles.")
+        return self.encode_text(text)
+
+    def encode_text(self, text: str) -> list[int]:
         return [ord(character) for character in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+    def token_bytes(self, token: int) -> bytes:
+        return chr(token).encode()
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Event]:
         self.requests.append(request)
@@ -135,8 +145,10 @@ async def serving(app: ASGIApp) -> AsyncIterator[str]:
 def chat_app(
     *models: Generator,
     unavailable: Sequence[str] = (),
-    keys: Keys | None = None,
+    keys: KeyRing | None = None,
     counted: Counted | None = None,
+    cors_origins: Sequence[str] = (),
 ) -> ASGIApp:
     gate, quotas = Gate(keys or Keys()), Quotas(counted or Counted())
-    return build_app(OpenAIRoutes(Models(*models, unavailable=unavailable), gate, quotas).routes())
+    routes = OpenAIRoutes(Models(*models, unavailable=unavailable), gate, quotas).routes()
+    return build_app(routes, cors_origins=cors_origins)

@@ -11,20 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from console.api.openai.shapes import DONE, Answered, Identity, UsageBody, note, usage_body
+from console.api.openai.chunks import ChoiceStream
+from console.api.openai.shapes import Answered, Identity, UsageBody, usage_body
 from console.api.openai.speech import CallArguments, CallBegins, Content, Part, SpeechReader, Thought
-from console.pipeline.types import (
-    Ending,
-    Finished,
-    FinishReason,
-    Reading,
-    Recovering,
-    ScoredToken,
-    Text,
-    Timings,
-    TokenLogprobs,
-    Waiting,
-)
+from console.pipeline.types import Finished, FinishReason, ScoredToken, Text, Timings, TokenLogprobs
 
 LEAST_LOGPROB = -9999.0
 """What OpenAI writes for a token that is as good as impossible; JSON has no infinity."""
@@ -169,11 +159,8 @@ def new_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
-class ChunkWriter:
-    """Renders the events of a chat: same id, time and model on each; `usage: null` only when usage was asked.
-
-    The last event of all carries `timings`, and `details` where they were asked for; both are of the first answer.
-    """
+class ChunkWriter(ChoiceStream):
+    """Renders the events of a chat; the first of each answer says whose it is."""
 
     def __init__(
         self,
@@ -184,51 +171,31 @@ class ChunkWriter:
         include_details: bool = False,
         reader: Callable[[], SpeechReader] = SpeechReader,
     ) -> None:
-        """`include_details` says that who asks wants to know how the answer comes about: an extension.
-
-        `reader` parts what an answer says.
-        """
-        self._speech = [reader() for _ in range(answers)]
-        encode = msgspec.json.encode
-        self._answers = answers
-        self._include_usage, self._include_details = include_usage, include_details
-        self._opened: set[int] = set()
-        self._finished: dict[int, Finished] = {}
-        self._encoder = msgspec.json.Encoder()
-        self._head = (
-            b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":['
-            % (encode(identity.answer_id), identity.created_s, encode(identity.model_id))
+        """`reader` parts what an answer says."""
+        super().__init__(
+            identity, "chat.completion.chunk",
+            answers=answers, include_usage=include_usage, include_details=include_details,
         )  # fmt: skip
-        self._usage_null = b',"usage":null' if include_usage else b""
+        self._speech = [reader() for _ in range(answers)]
+        self._opened: set[int] = set()
         self._after_logprobs = b',"finish_reason":null}]' + self._usage_null + b"}\n\n"
         self._after_text = b'},"logprobs":null' + self._after_logprobs
-
-    @property
-    def complete(self) -> bool:
-        """Whether every answer has ended and the end of the stream was rendered."""
-        return len(self._finished) == self._answers
-
-    def render(self, place: int, event: Text | Waiting | Reading | Recovering | Finished) -> bytes:
-        """Return what an event becomes: the role before an answer's first text, text, its reason, the stream's end."""
-        if isinstance(event, Text):
-            parts = self._speech[place].push(event.text)
-            if not (parts or event.logprobs):
-                return b""
-            return self._opening(place) + self._parts(place, parts or [Content("")], event.logprobs)
-        if isinstance(event, Finished):
-            left = self._parts(place, self._speech[place].flush())
-            return self._opening(place) + left + self._end(place, event)
-        return note(event, details=self._include_details)
-
-    def failed(self, place: int, envelope: bytes, reason: Ending) -> bytes:
-        """Return the last event of an answer that failed: a chunk with the reason, and the error's object in it."""
-        return self._last(place, reason) + b"," + envelope.removeprefix(b"{") + b"\n\n"
 
     def _opening(self, place: int) -> bytes:
         if place in self._opened:
             return b""
         self._opened.add(place)
         return self._start(place) + b'"role":"assistant","content":""' + self._after_text
+
+    def _text(self, place: int, event: Text) -> bytes:
+        parts = self._speech[place].push(event.text)
+        return self._parts(place, parts or [Content("")], event.logprobs) if parts or event.logprobs else b""
+
+    def _left(self, place: int) -> bytes:
+        return self._parts(place, self._speech[place].flush())
+
+    def _reason(self, place: int, finished: Finished) -> str:
+        return finish_reason(finished, self._speech[place])
 
     def _parts(self, place: int, parts: Sequence[Part], logprobs: Sequence[TokenLogprobs] = ()) -> bytes:
         """Render an event for each part; the first of them carries the log-probabilities."""
@@ -254,23 +221,8 @@ class ChunkWriter:
             return b'"tool_calls":[{"index":%d,' % part.call + encode(call).removeprefix(b"{") + b"]"
         return b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]' % (part.call, encode(part.text))
 
-    def _end(self, place: int, finished: Finished) -> bytes:
-        self._finished[place] = finished
-        last = self._last(place, finish_reason(finished, self._speech[place]))
-        if not self.complete:
-            return last + self._usage_null + b"}\n\n"
-        first = self._finished[0]
-        timings = b',"timings":' + self._encoder.encode(first.timings)
-        if self._include_details:
-            timings += b',"details":' + self._encoder.encode(first.details)
-        if not self._include_usage:
-            return last + timings + b"}\n\n" + DONE
-        usages = [self._finished[place].usage for place in range(self._answers)]
-        usage = self._encoder.encode(usage_body(usages, self._answers))
-        return last + self._usage_null + b"}\n\n" + self._head + b'],"usage":' + usage + timings + b"}\n\n" + DONE
-
     def _start(self, place: int) -> bytes:
         return self._head + b'{"index":%d,"delta":{' % place
 
-    def _last(self, place: int, reason: Ending | Literal["tool_calls"]) -> bytes:
+    def _last(self, place: int, reason: str) -> bytes:
         return self._start(place) + b'},"logprobs":null,"finish_reason":' + self._encoder.encode(reason) + b"}]"

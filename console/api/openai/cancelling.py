@@ -5,6 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+
+class CancelBody(msgspec.Struct, frozen=True):
+    """What was cancelled, by the name it was called by."""
+
+    id: str
+    object: Literal["request.cancellation"] = "request.cancellation"
 
 
 class RunningRequests:

@@ -46,19 +46,52 @@ Temperature = Annotated[float, msgspec.Meta(ge=0, le=2)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The supported parameters of all kinds of requests; ranges are OpenAI's.
+class AnyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What all requests for text have: one answer to each prompt, sampled with temperature 1 unless asked otherwise."""
+
+    model: str
+    stream: bool | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+
+    @property
+    def answers(self) -> int:
+        """How many answers to each prompt."""
+        return 1
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        """How many tokens an answer has at most; None: as many as fit."""
+        return None
+
+    @property
+    def stops(self) -> list[str]:
+        """Strings before which an answer ends."""
+        return []
+
+    @property
+    def past_end(self) -> bool:
+        """Whether an answer goes on after the model's end token."""
+        return False
+
+    def sampling(self, place: int = 0, grammar: str = "") -> Sampling:
+        """Return how the tail samples the answer at `place` of several to one prompt; `grammar` is what it must be."""
+        temperature = 1.0 if self.temperature is None else self.temperature
+        top_p = 1.0 if self.top_p is None else self.top_p
+        if temperature == 0 or top_p == 0:
+            return Sampling(grammar=grammar)
+        return Sampling(temperature, top_p=top_p, seed=secrets.randbits(_SEED_BITS - 1), grammar=grammar)
+
+
+class TextRequest(AnyRequest, frozen=True, kw_only=True):
+    """The parameters of completions, with or without a chat; ranges are OpenAI's.
 
     `top_k`, `min_p`, `repetition_penalty` and `ignore_eos` are extensions.
     """
 
-    model: str
     n: Annotated[int, msgspec.Meta(ge=1, le=MAX_ANSWERS)] | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: Positive | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
     top_k: Annotated[int, msgspec.Meta(ge=-1, le=1 << 20)] | None = None
     min_p: Share | None = None
     repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=100)] | None = None
@@ -86,9 +119,15 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stops(self) -> list[str]:
+        """Strings before which an answer ends."""
         if self.stop is None:
             return []
         return [self.stop] if isinstance(self.stop, str) else self.stop
+
+    @property
+    def past_end(self) -> bool:
+        """Whether an answer goes on after the model's end token."""
+        return bool(self.ignore_eos)
 
     @property
     def include_usage(self) -> bool:
@@ -101,28 +140,24 @@ class TextRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.stream_options is not None and bool(self.stream_options.include_details)
 
     def sampling(self, place: int = 0, grammar: str = "") -> Sampling:
-        """Return how the tail samples the answer at `place` of several: temperature 1 and a random seed unless asked.
+        """Return how the tail samples the answer at `place` of several to one prompt.
 
         Answers of one request have seeds that follow one another: the first is what it would be alone. `grammar` is
         what the answer must be (empty: anything).
         """
-        temperature = 1.0 if self.temperature is None else self.temperature
-        top_p = 1.0 if self.top_p is None else self.top_p
-        asked = Sampling(
+        sampled = super().sampling(place, grammar)
+        asked = msgspec.structs.replace(
+            sampled,
             repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
             logit_bias={int(token): bias for token, bias in (self.logit_bias or {}).items() if bias},
             logprobs=self.wanted_logprobs,
-            grammar=grammar,
         )
-        if temperature == 0 or top_p == 0:
+        if not sampled.temperature:
             return asked
-        seed = secrets.randbits(_SEED_BITS - 1) if self.seed is None else (self.seed + place) % (1 << _SEED_BITS)
-        return msgspec.structs.replace(
-            asked, temperature=temperature, top_k=max(0, self.top_k or 0), top_p=top_p, min_p=self.min_p or 0.0,
-            seed=seed,
-        )  # fmt: skip
+        seed = sampled.seed if self.seed is None else (self.seed + place) % (1 << _SEED_BITS)
+        return msgspec.structs.replace(asked, top_k=max(0, self.top_k or 0), min_p=self.min_p or 0.0, seed=seed)
 
 
 def is_empty(value: object) -> bool:

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from console.api.auth import Gate
-from console.api.http import ApiError, json_response, parse_object, read_body
-from console.api.models import ModelDirectory, ServedModel
+from console.api.http import ApiError, convert, json_response, parse_object, read_body
+from console.api.models import ModelCard, ModelDirectory, ModelList
 from console.api.openai.answers import StreamedAnswer, WholeAnswer
-from console.api.openai.bodies import ChunkWriter, chat_body
-from console.api.openai.cancelling import RunningRequests
+from console.api.openai.bodies import ChatBody, ChunkWriter, chat_body
+from console.api.openai.cancelling import CancelBody, RunningRequests
+from console.api.openai.completions import (
+    CompletionBody,
+    CompletionRequest,
+    CompletionWriter,
+    completion_body,
+    parse_completion,
+)
 from console.api.openai.grammars import answer_grammar, check_grammar
-from console.api.openai.parameters import IgnoredFields, TextRequest
+from console.api.openai.openapi import Endpoint, document
+from console.api.openai.parameters import AnyRequest, IgnoredFields
 from console.api.openai.requests import ChatRequest, parse_chat
+from console.api.openai.response_bodies import ResponseBody, ResponseWriter, whole_response
+from console.api.openai.response_requests import ResponsesRequest, parse_responses
 from console.api.openai.several import answer_all
 from console.api.openai.shapes import Answered, EventWriter, Identity
 from console.api.openai.speech import SpeechReader
+from console.api.openai.tokens import (
+    DetokenizeBody,
+    DetokenizeRequest,
+    TokenizeBody,
+    TokenizeRequest,
+    detokenized,
+    parse_tokenize,
+    tokenized,
+)
 from console.api.openai.tools import CallPlan, explained, native
 from console.api.quotas import Quotas
 from console.errors import ModelUnavailable
@@ -41,16 +61,45 @@ class OpenAIRoutes:
 
     def routes(self) -> list[Route]:
         """List the routes."""
+        return [*(endpoint.route() for endpoint in self.endpoints()), Route("/openapi.json", self.describe)]
+
+    def endpoints(self) -> list[Endpoint]:
+        """List what is served, with what travels there."""
         return [
-            Route("/v1/models", self.list_models),
-            Route("/v1/models/{model_id:path}", self.get_model),
-            Route("/v1/chat/completions", self.chat, methods=["POST"]),
-        ]
+            Endpoint("GET", "/v1/models", self.list_models, "List the deployed models.", answer=ModelList),
+            Endpoint("GET", "/v1/models/{model_id:path}", self.get_model, "Find a model.", answer=ModelCard),
+            Endpoint(
+                "POST", "/v1/chat/completions", self.chat, "Answer a conversation.", ChatRequest, ChatBody, streams=True
+            ),
+            Endpoint(
+                "POST", "/v1/completions", self.complete, "Go on with a text.", CompletionRequest, CompletionBody,
+                streams=True,
+            ),
+            Endpoint(
+                "POST", "/v1/responses", self.respond, "Answer a conversation in text.", ResponsesRequest, ResponseBody,
+                streams=True,
+            ),
+            Endpoint("POST", "/v1/embeddings", self.embed, "Refused: no model for embeddings can be deployed yet."),
+            Endpoint(
+                "POST", "/v1/requests/{request_id}/cancel", self.cancel,
+                "Cancel a running request of the same key by its x-request-id or its answer's id.", answer=CancelBody,
+            ),
+            Endpoint("POST", "/tokenize", self.tokenize, "Make tokens of text.", TokenizeRequest, TokenizeBody),
+            Endpoint("POST", "/detokenize", self.detokenize, "And back.", DetokenizeRequest, DetokenizeBody),
+        ]  # fmt: skip
+
+    async def describe(self, request: Request) -> Response:
+        # No secret, and the same everywhere: tools that read it know no key.
+        return Response(self._document, media_type="application/json")
+
+    @cached_property
+    def _document(self) -> bytes:
+        return msgspec.json.encode(document(self.endpoints()))
 
     async def list_models(self, request: Request) -> Response:
         principal = await self._gate.require(request, "chat")
         served = [model for model in self._models.served() if self._quotas.may_use(principal, model.model_id)]
-        return json_response({"object": "list", "data": [_card(model) for model in served]})
+        return json_response(ModelList([ModelCard.of(model) for model in served]))
 
     async def get_model(self, request: Request) -> Response:
         principal = await self._gate.require(request, "chat")
@@ -58,13 +107,13 @@ class OpenAIRoutes:
         self._check_model(principal, wanted)
         for model in self._models.served():
             if model.model_id == wanted:
-                return json_response(_card(model))
+                return json_response(ModelCard.of(model))
         raise _not_found(wanted)
 
     async def chat(self, request: Request) -> Response:
-        principal = await self._gate.require(request, "chat")
+        await self._gate.require(request, "chat")
         asked = parse_chat(parse_object(await read_body(request)), self._ignored)
-        generator = self._admit(principal, asked, asked.answers)
+        generator = self._admit(request, asked.model, asked.answers)
         dialect, calls = generator.dialect, asked.calls
         grammar = answer_grammar(asked.schema, calls, dialect)
         await check_grammar(grammar, "tools" if calls.tools else "response_format")
@@ -83,17 +132,69 @@ class OpenAIRoutes:
             grammar=grammar,
         )  # fmt: skip
 
-    def _admit(self, principal: Principal, asked: TextRequest, answers: int) -> Generator:
-        """Return the model that answers, if this key may ask it for so many answers now. Raises ApiError."""
+    async def complete(self, request: Request) -> Response:
+        await self._gate.require(request, "chat")
+        asked = parse_completion(parse_object(await read_body(request)), self._ignored)
+        request.state.prompt_param = "prompt"
+        generator = self._admit(request, asked.model, len(asked.prompts) * asked.answers)
+        identity = Identity.new("cmpl-", generator.model_id)
+        return self._answer(
+            request, asked, generator, asked.encode(generator), identity,
+            body=partial(completion_body, identity, asked),
+            writer=lambda: CompletionWriter(identity, asked),
+        )  # fmt: skip
+
+    async def respond(self, request: Request) -> Response:
+        await self._gate.require(request, "chat")
+        asked = parse_responses(parse_object(await read_body(request)), self._ignored)
+        request.state.prompt_param = "input"
+        generator = self._admit(request, asked.model, 1)
+        identity = Identity.new("resp_", generator.model_id)
+        reader = partial(SpeechReader, thinks=generator.dialect.thinks, opened=generator.dialect.opened)
+        return self._answer(
+            request, asked, generator, [generator.encode_chat(asked.plain_messages())], identity,
+            body=partial(whole_response, identity, asked, reader=reader),
+            writer=lambda: ResponseWriter(identity, asked, reader()),
+        )  # fmt: skip
+
+    async def embed(self, request: Request) -> Response:
+        await self._gate.require(request, "chat")
+        message = "No model for embeddings can be deployed here yet; GET /v1/models lists those that answer with text."
+        raise ApiError(404, message, param="model", code="no_embedding_model", should_retry=False)
+
+    async def cancel(self, request: Request) -> Response:
+        principal = await self._gate.require(request, "chat")
+        name = request.path_params["request_id"]
+        if not self._running.cancel(principal.key_id, name):
+            message = f"No request {name[:200]!r} of this key is running here; it may have ended."
+            raise ApiError(404, message, code="request_not_found", should_retry=False)
+        return json_response(CancelBody(name))
+
+    async def tokenize(self, request: Request) -> Response:
+        principal = await self._gate.require(request, "chat")
+        asked = parse_tokenize(parse_object(await read_body(request)), self._ignored)
         self._check_model(principal, asked.model)
+        return json_response(tokenized(asked, self._generator(asked.model)))
+
+    async def detokenize(self, request: Request) -> Response:
+        principal = await self._gate.require(request, "chat")
+        asked = convert(parse_object(await read_body(request)), DetokenizeRequest)
+        self._check_model(principal, asked.model)
+        return json_response(detokenized(asked, self._generator(asked.model)))
+
+    def _admit(self, request: Request, model_id: str, answers: int) -> Generator:
+        """Return the model that answers, if this key may ask it for so many answers now. Raises ApiError."""
+        principal: Principal = request.state.principal
+        self._check_model(principal, model_id)
+        request.state.headers = self._quotas.headers(principal, answers)
         # Refused before the prompt is tokenized: a refusal must cost next to nothing.
         self._quotas.check(principal, answers)
-        return self._generator(asked.model)
+        return self._generator(model_id)
 
     def _answer(
         self,
         request: Request,
-        asked: TextRequest,
+        asked: AnyRequest,
         generator: Generator,
         prompts: Sequence[list[int]],
         identity: Identity,
@@ -146,7 +247,7 @@ def _prompt(asked: ChatRequest, calls: CallPlan, generator: Generator) -> list[i
 
 
 def _generation(
-    asked: TextRequest, generator: Generator, prompt: list[int], principal: Principal, place: int, *, grammar: str
+    asked: AnyRequest, generator: Generator, prompt: list[int], principal: Principal, place: int, *, grammar: str
 ) -> GenerationRequest:
     """Check the length, and say what the answer at `place` of one prompt is. Raises ApiError 400."""
     room = generator.context_tokens - len(prompt)
@@ -158,15 +259,9 @@ def _generation(
         sampling=asked.sampling(place, grammar),
         grammar_from="tools" if "\ncalls: " in grammar else "response_format",
         stop=asked.stops,
-        ignore_eos=bool(asked.ignore_eos),
+        ignore_eos=asked.past_end,
         key_id=principal.key_id,
     )
-
-
-def _card(model: ServedModel) -> dict[str, object]:
-    """`ready` and `context_tokens` are extensions."""
-    card = {"id": model.model_id, "object": "model", "created": model.created_s, "owned_by": "fallow"}
-    return card | {"ready": model.ready, "context_tokens": model.context_tokens}
 
 
 def _not_found(model_id: str) -> ApiError:

@@ -97,7 +97,7 @@ def joint_usage(usages: Sequence[Usage], answers: int) -> Usage:
 
 
 def usage_body(usages: Sequence[Usage], answers: int = 1) -> UsageBody:
-    """Return OpenAI's usage object for all answers of a request."""
+    """Return OpenAI's usage object for all answers of a request, so many `answers` to each prompt."""
     usage = joint_usage(usages, answers)
     total = usage.prompt_tokens + usage.completion_tokens
     return UsageBody(usage.prompt_tokens, usage.completion_tokens, total, PromptDetails(usage.cached_tokens))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.stage.types import Sampling
 from console.api.http import ApiError
+from console.api.openai.completions import CompletionRequest, parse_completion
 from console.api.openai.parameters import IgnoredFields
 from console.api.openai.requests import ChatRequest, parse_chat
+from console.api.openai.response_requests import ResponsesRequest, parse_responses
+from console.api.openai.tokens import TokenizeRequest, parse_tokenize
 
 
 class Ignored(IgnoredFields):
@@ -64,14 +68,23 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-names = st.sampled_from([*ChatRequest.__struct_fields__, "n", "tools", "response_format", "logit_bias", "other"])
+PARSERS: dict[str, tuple[Callable[[dict[str, Any], IgnoredFields], object], tuple[str, ...]]] = {
+    "chat": (parse_chat, (*ChatRequest.__struct_fields__, "tools")),
+    "completion": (parse_completion, (*CompletionRequest.__struct_fields__, "echo")),
+    "response": (parse_responses, (*ResponsesRequest.__struct_fields__, "text", "tools")),
+    "tokens": (parse_tokenize, (*TokenizeRequest.__struct_fields__, "add_special_tokens")),
+}
 
 
-@given(st.dictionaries(names, json_values, max_size=6))
-def test_any_json_object_is_a_request_or_a_400(raw: dict[str, object]) -> None:
+@pytest.mark.parametrize("kind", PARSERS)
+@given(st.data())
+@settings(max_examples=40)
+def test_any_json_object_is_a_request_or_a_400(kind: str, data: st.DataObject) -> None:
+    parser, names = PARSERS[kind]
+    raw = data.draw(st.dictionaries(st.sampled_from([*names, "other"]), json_values, max_size=6))
     refused = None
     try:
-        parse_chat(raw, Ignored())
+        parser(raw, Ignored())
     except ApiError as error:
         refused = error
     assert refused is None or (refused.status == 400 and refused.body.message.endswith("."))
