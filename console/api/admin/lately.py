@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,8 +30,9 @@ class LatelySample(msgspec.Struct, frozen=True):
 
 
 class LatelyView(msgspec.Struct, frozen=True):
-    """One PC in the last hour, a sample every `every_s` while it was connected to this console."""
+    """One PC in the hour before `now_s`, a sample every `every_s` while it was connected to this console."""
 
+    now_s: float
     every_s: float
     samples: list[LatelySample]
 
@@ -61,7 +64,7 @@ class LatelyRoutes:
             LatelySample(one.at_s, one.memory_free_bytes, one.round_trip_ms or None, one.held)
             for one in self._hub.lately.of(await self._device_id(request))
         ]
-        return json_response(LatelyView(EVERY_S, samples))
+        return json_response(LatelyView(time.time(), EVERY_S, samples))
 
     async def show_log(self, request: Request, actor: Actor) -> Response:
         device_id = await self._device_id(request)

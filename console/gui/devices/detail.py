@@ -1,4 +1,4 @@
-"""One PC in detail: facts, what it serves, what was measured, what happened to it."""
+"""One PC in detail: facts, what it serves, what was measured, how it was lately, what happened to it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from console.gui.asking import Question, many
 from console.gui.audit.entries import detail_text
 from console.gui.devices.fleet import STATUS_TEXTS, Part, reason_of, status_of
 from console.gui.devices.former import former_of
+from console.gui.devices.lately import Lately
 from console.gui.page import Desk
 from console.gui.times import age_text, ago_text, moment_text, size_text
 from console.registry.records import AuditEntry
@@ -61,6 +62,7 @@ class Detail(QWidget):
             "Measured speeds", ["Model", "Device", "Engine", "ms/layer", "with 8", "Measured"], stretch=0
         )
         self.link = label(quiet=True)
+        self.lately = Lately(desk)
         self.history = Table("History of this PC", ["When", "Who", "What", "Detail"])
         self.history_said = label(quiet=True)
         self._lay_out(form)
@@ -71,11 +73,13 @@ class Detail(QWidget):
         if agent is None:
             self._device = ""
             self._cancel()
+            self.lately.follow("")
             return
         self._show_facts(agent, parts)
         if agent.device_id != self._device:
             self._device = agent.device_id
             self.look()
+            self.lately.follow(agent.device_id)
 
     def look(self) -> None:
         """Ask anew for what is not in the list of PCs."""
@@ -113,6 +117,7 @@ class Detail(QWidget):
         rows.addWidget(heading("Measured"))
         rows.addWidget(self.link)
         rows.addWidget(self.units)
+        rows.addWidget(self.lately)
         rows.addWidget(heading("History"))
         rows.addWidget(self.history_said)
         rows.addWidget(self.history)

@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QWidget
 from agent.look.widgets import heading
 from console import calls
 from console.api.admin import types as wire
+from console.gui.charts import Chart
 from console.gui.feed import Feed
 from console.gui.handing import begin_chat, copy_base_url, copy_curl
 from console.gui.overview.alerts import alerts
-from console.gui.overview.charts import Chart
 from console.gui.overview.served import ServedModel, served
 from console.gui.overview.totals import count
 from console.gui.overview.tour import CHAT, tour

@@ -73,6 +73,7 @@ class PlanEditor(QObject):
         """Why the planner planned it as it is, until it is changed."""
         self.names: dict[str, str] = {}
         self.questions = Questions()
+        self._in_sight, self._waits = True, False
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(CHECK_AFTER_MS)
@@ -148,7 +149,8 @@ class PlanEditor(QObject):
     @property
     def is_checked(self) -> bool:
         """Whether `found` is of the plan as it is."""
-        return self.found is not None and not self._timer.isActive() and self.questions.check is None
+        waits = self._waits or self._timer.isActive() or self.questions.check is not None
+        return self.found is not None and not waits
 
     @property
     def faults(self) -> list[str]:
@@ -185,11 +187,18 @@ class PlanEditor(QObject):
         """Ask what the plan costs and what it breaks; of one without stages, who could have some."""
         self._timer.stop()
         self.questions.drop_check()
-        if self.plan is None:
+        self._waits = not self._in_sight
+        if self.plan is None or self._waits:
             return
         self.questions.check = self._bridge.ask(
             calls.check_plan(self.plan.request()), alive(self, self._take), alive(self, self._fail)
         )
+
+    def show(self, *, in_sight: bool) -> None:
+        """Somebody looks at the plan, or nobody does: then nothing is asked, and what changed is checked later."""
+        self._in_sight = in_sight
+        if in_sight and self._waits:
+            self.check()
 
     def ask_planner(self, devices: Sequence[str] = ()) -> None:
         """Ask the planner for a plan with the same promise and rules, and with these PCs alone if any are named."""

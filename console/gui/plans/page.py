@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSpinBox, QSplitter, QVBoxLayout, QWidget
 
 from agent.look.widgets import label
@@ -47,6 +48,7 @@ class PlansPage(Page):
         self.context, self.streams = QSpinBox(), QSpinBox()
         self._wanted = ""
         self._fleet: Sequence[tuple[str, str, str]] = ()
+        self.editor.show(in_sight=False)
         self._lay_out()
         self._connect()
         self.states.follow(desk.libraries)
@@ -64,6 +66,18 @@ class PlansPage(Page):
         """Look for a PC."""
         self.finder.setFocus()
         self.finder.selectAll()
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
+        """Have the plan checked, if anything changed meanwhile."""
+        super().showEvent(event)
+        if not event.spontaneous():
+            self.editor.show(in_sight=True)
+
+    def hideEvent(self, event: QHideEvent) -> None:  # noqa: N802 - Qt's name
+        """Ask nothing of a plan that nobody sees."""
+        super().hideEvent(event)
+        if not event.spontaneous():
+            self.editor.show(in_sight=False)
 
     def refresh(self) -> None:
         """Ask for everything, and have the plan checked again."""

@@ -234,7 +234,9 @@ def test_a_name_makes_no_line_of_its_own_in_a_question(quiet_desk: Desk, shown: 
 
 def asked_about(widget: QWidget) -> list[str]:
     """Return the lines of the question that is open."""
-    about = widget.findChild(QPlainTextEdit)
+    question = widget.findChild(Question)
+    assert question is not None
+    about = question.findChild(QPlainTextEdit)
     assert about is not None
     return about.toPlainText().split("\n")
 

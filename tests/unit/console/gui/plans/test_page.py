@@ -39,6 +39,22 @@ def test_many_edits_in_a_row_are_checked_once(opening: Opening, qtbot: QtBot) ->
     assert [what for what, _ in shown.service.asked] == ["check"]
 
 
+def test_a_plan_that_nobody_looks_at_is_checked_once_when_it_is_shown_again(opening: Opening, qtbot: QtBot) -> None:
+    shown = opening()
+    checked(shown, qtbot)
+    shown.page.hide()
+    shown.service.asked.clear()
+    for _ in range(3):
+        shown.page._fleet = ()
+        shown.tell()
+        QApplication.processEvents()
+    assert shown.service.asked == []
+    assert not shown.page.editor.is_checked
+    shown.page.show()
+    checked(shown, qtbot)
+    assert [what for what, _ in shown.service.asked] == ["check"]
+
+
 def test_an_answer_about_a_former_plan_is_not_taken_for_this_one(opening: Opening, qtbot: QtBot) -> None:
     shown = opening()
     checked(shown, qtbot)

@@ -1,4 +1,4 @@
-"""console.gui.overview.charts: what is drawn of values with gaps."""
+"""console.gui.charts: what is drawn of values with gaps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from console.gui.overview.charts import drawable
+from console.gui.charts import drawable
 
 GAP = None
 
