@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 MAX_GRAMMAR_BYTES = 32 << 10
 """Of the grammar as text in UTF-8; it travels with a stream's first row, of which a step may have many."""
-_MAX_SYMBOLS, _MAX_LEXER_STATES = 100_000, 50_000
-"""A fifth of what llguidance allows by itself; a state takes 1 to 2 kB."""
+_MAX_SYMBOLS, _MAX_LEXER_STATES = 100_000, 20_000
+"""Less than a fifth of what llguidance allows by itself, and four times what lists of 2,000 words were seen to take. A
+state takes 1 to 2 kB."""
 
 Mask = npt.NDArray[np.bool_]
 """[V]: whether each token id may come next."""

@@ -14,6 +14,8 @@ from agent.stage.sampling import GREEDY, Logits, log_probabilities, sample
 from agent.stage.types import Logprobs, Refusal, Row, Sampling, StreamId
 
 MAX_LOGPROBS = 20
+MAX_CONSTRAINTS = 64
+"""How many grammars are kept open: streams whose beginnings are kept for others would hold theirs for minutes."""
 
 
 class Tail:
@@ -26,7 +28,9 @@ class Tail:
         self._shifts: dict[StreamId, Shift] = {}
         self._histories: dict[StreamId, History] = {}
         self._asking: set[StreamId] = set()
+        self._grammar_of: dict[StreamId, str] = {}
         self._constraints: dict[StreamId, Constraint] = {}
+        """Those used last, the newest at the end; another one is made again when its stream is back."""
         self._refused: dict[StreamId, str] = {}
 
     def release(self, stream: StreamId) -> None:
@@ -35,6 +39,7 @@ class Tail:
         self._shifts.pop(stream, None)
         self._histories.pop(stream, None)
         self._asking.discard(stream)
+        self._grammar_of.pop(stream, None)
         self._constraints.pop(stream, None)
         self._refused.pop(stream, None)
 
@@ -67,7 +72,7 @@ class Tail:
             chosen = self._sampling.get(row.stream, GREEDY)
             end = row.first + row.count
             choices += [(chosen, position + 1) for position in range(end - row.wants, end)]
-        moved = self._moved(rows, logits, choices) if self._shifts or self._constraints else logits
+        moved = self._moved(rows, logits, choices) if self._shifts or self._grammar_of else logits
         ids = sample(moved, choices)
         return ids, self._logprobs(rows, logits, ids) if self._asking else []
 
@@ -81,20 +86,20 @@ class Tail:
         """Return the logits after bias, penalties and grammars, as a copy where there are any."""
         moved, at = logits, 0
         for row in rows:
-            shift, constraint = self._shifts.get(row.stream), self._constraints.get(row.stream)
-            if row.wants and (shift is not None or constraint is not None):
+            shift, grammar = self._shifts.get(row.stream), self._grammar_of.get(row.stream)
+            if row.wants and (shift is not None or grammar is not None):
                 if moved is logits:
                     moved = logits.copy()
                 history = self._histories.get(row.stream, NO_HISTORY)
                 if shift is not None:
                     for place in range(at, at + row.wants):
                         moved[place] = shift.apply(logits[place], history.before(choices[place][1]))
-                if constraint is not None:
-                    self._constrain(row, constraint, history, moved[at : at + row.wants])
+                if grammar is not None:
+                    self._constrain(row, grammar, history, moved[at : at + row.wants])
             at += row.wants
         return moved
 
-    def _constrain(self, row: Row, constraint: Constraint, history: History, logits: Logits) -> None:
+    def _constrain(self, row: Row, grammar: str, history: History, logits: Logits) -> None:
         """Leave in a row's logits [wants,V] what its grammar allows, after each draft by what stands before it.
 
         What stands behind a draft that is not allowed stays as it is: the draft is rejected, and all of that with it.
@@ -103,12 +108,20 @@ class Tail:
         ids = history.before(end)[self._sampling[row.stream].answer_start :].tolist()
         drafts = row.wants - 1
         try:
-            masks = constraint.masks(ids[: len(ids) - drafts], ids[len(ids) - drafts :])
+            masks = self._constraint(row.stream, grammar).masks(ids[: len(ids) - drafts], ids[len(ids) - drafts :])
             for place, mask in enumerate(masks):
                 np.copyto(logits[place], -np.inf, where=~mask)
         except GrammarUnusable as error:
-            del self._constraints[row.stream]
+            del self._grammar_of[row.stream]
+            self._constraints.pop(row.stream, None)
             self._refused[row.stream] = str(error)
+
+    def _constraint(self, stream: StreamId, grammar: str) -> Constraint:
+        constraint = self._constraints.pop(stream, None) or self._grammars.open(grammar)
+        self._constraints[stream] = constraint
+        if len(self._constraints) > MAX_CONSTRAINTS:
+            del self._constraints[next(iter(self._constraints))]
+        return constraint
 
     def _logprobs(self, rows: Sequence[Row], logits: Logits, ids: npt.NDArray[np.int32]) -> list[Logprobs | None]:
         if not any(row.stream in self._asking for row in rows):
@@ -134,15 +147,9 @@ class Tail:
         if sampling.moves_logits:
             self._shifts[stream] = Shift(sampling)
         if sampling.grammar:
-            self._open(stream, sampling.grammar)
+            self._grammar_of[stream] = sampling.grammar
         if sampling.logprobs >= 0:
             self._asking.add(stream)
-
-    def _open(self, stream: StreamId, grammar: str) -> None:
-        try:
-            self._constraints[stream] = self._grammars.open(grammar)
-        except GrammarUnusable as error:
-            self._refused[stream] = str(error)
 
     def _check_ids(self, row: Row, known: int) -> None:
         """The ids must reach from what is known, or from before the row, to the row's end."""

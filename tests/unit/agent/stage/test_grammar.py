@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.stage import tail as tail_module
 from agent.stage.errors import GrammarUnusable, Yielded
 from agent.stage.gate import Gate
 from agent.stage.grammar import MAX_GRAMMAR_BYTES, Grammars, can_constrain, problem_of
@@ -128,6 +129,24 @@ def test_a_tail_needs_the_tokenizer_and_says_so_for_the_stream_alone(tmp_path: P
     assert "no tokenizer" in tail.refusals(rows)[0].message
     tail.release(StreamId(1))
     assert not tail.refusals(rows)
+
+
+def test_a_stream_whose_grammar_was_put_away_goes_on_with_it(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_module, "MAX_CONSTRAINTS", 2)
+    tail, said = Tail(VOCAB, grammars), {stream: list[int]() for stream in (1, 2, 3)}
+    for place in range(12):
+        for stream, ids in said.items():
+            sampling = Sampling(1.0, seed=stream, grammar=GRAMMAR, answer_start=1)
+            row = make_row(stream, place, 1, sampling=None if place else sampling, ids=[0, *ids][-1:])
+            tail.expect([row])
+            tail.extend([row])
+            ids.extend(tail.pick([row], np.zeros((1, VOCAB), np.float32))[0].tolist())
+            assert not tail.refusals([row])
+    for ids in said.values():
+        for place, token in enumerate(ids):
+            assert mask_of(grammars, ids[:place])[token]
 
 
 def test_a_library_with_a_tokenizer_can_constrain(tmp_path: Path) -> None:
