@@ -93,6 +93,12 @@ def test_an_answer_that_breaks_its_grammar_is_refused(grammars: Grammars) -> Non
         next(grammars.open(GRAMMAR).masks(ids_of("no"), []))
 
 
+@pytest.mark.parametrize("grammar", ['start: "é"', 'start: "a" "é"'])
+def test_what_the_model_has_no_token_for_is_refused(grammars: Grammars, grammar: str) -> None:
+    with pytest.raises(GrammarUnusable):
+        list(grammars.open(grammar).masks([], ids_of("a")))
+
+
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
