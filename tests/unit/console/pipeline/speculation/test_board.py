@@ -225,9 +225,16 @@ def test_after_a_restart_everything_is_fed_anew() -> None:
     assert board.drafts(ONE) == continued([3, 1, 4], 2)
 
 
-def test_a_draft_is_sampled_as_the_stream_is_but_without_log_probabilities() -> None:
+def test_a_draft_is_sampled_as_the_stream_is_but_without_log_probabilities_and_grammar() -> None:
     board = make_board()
-    asked = Sampling(temperature=0.5, seed=9, presence_penalty=1.0, logprobs=3, logit_bias={4: 1.0, VOCABULARY: 9.0})
+    asked = Sampling(
+        temperature=0.5,
+        seed=9,
+        presence_penalty=1.0,
+        logprobs=3,
+        grammar="start: /x/",
+        logit_bias={4: 1.0, VOCABULARY: 9.0},
+    )
     board.begin(ONE, [3, 1, 4], asked)
     board.ask(ONE, [3, 1, 4], 2)
     step = board.next_step()
