@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +178,12 @@ def test_the_tokenizer_is_not_read_while_the_owner_is_back(tmp_path: Path) -> No
     assert not gate.is_inside
     assert not gate.beat_ns, "whoever watches counts no silence until the next beat"
     gate.close()
+
+
+def test_who_asks_for_no_grammar_loads_nothing_for_it() -> None:
+    look = "import sys, agent.stage.tail as t; t.Tail(9, t.Grammars(None)); print('llguidance' in sys.modules)"
+    seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60)
+    assert seen.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
