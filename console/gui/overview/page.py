@@ -59,6 +59,7 @@ class OverviewPage(Page):
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         """Begin to watch, and draw what came meanwhile."""
         super().showEvent(event)
+        self._show()
         self._draw()
 
     def _lay_out(self) -> None:
@@ -95,7 +96,7 @@ class OverviewPage(Page):
 
     def _show(self) -> None:
         status: wire.Status | None = self.desk.status.latest
-        if status is None:
+        if status is None or not self.isVisible():
             return
         agents, libraries = self.desk.agents.latest, self.desk.libraries.latest
         measured: wire.Performances | None = self.performance.latest

@@ -71,6 +71,7 @@ class PlansPage(Page):
         """Have the plan checked, if anything changed meanwhile."""
         super().showEvent(event)
         if not event.spontaneous():
+            self._meet(self.desk.agents.latest or [])
             self.editor.show(in_sight=True)
 
     def hideEvent(self, event: QHideEvent) -> None:  # noqa: N802 - Qt's name
@@ -232,7 +233,9 @@ class PlansPage(Page):
             editor.show_plan(editor.plan)
 
     def _meet(self, agents: Sequence[wire.Agent]) -> None:
-        """Know PCs by their names; when one comes or goes the plan is checked again."""
+        """Know PCs by their names; when one comes or goes the plan is checked again. Waits until somebody looks."""
+        if not self.isVisible():
+            return
         self.editor.names.update((agent.device_id, agent.name) for agent in agents)
         fleet = [(agent.device_id, agent.link, agent.volunteering) for agent in agents]
         if fleet != self._fleet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
 from agent.look.widgets import Table, heading, label
@@ -53,9 +54,14 @@ class TopologyPage(Page):
         """Show a PC: its id."""
         self._wanted = "" if self.map.select_pc(what) else what
 
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
+        """Draw what was heard while nobody looked."""
+        super().showEvent(event)
+        self._show()
+
     def _show(self) -> None:
         status, agents = self.desk.status.latest, self.desk.agents.latest
-        if status is None or agents is None:
+        if status is None or agents is None or not self.isVisible():
             return
         drawn = map_of(status, agents)
         if len(drawn.nodes) == 1:

@@ -46,6 +46,14 @@ def test_the_whole_capacity_is_seen_at_a_glance(page: OverviewPage) -> None:
     assert all(value.accessibleName() for value in page.strip.values.values())
 
 
+def test_out_of_sight_nothing_is_counted_and_in_sight_all_of_it_is(page: OverviewPage) -> None:
+    page.hide()
+    fill(page)
+    assert page.strip.values["PCs connected"].text() == "-"
+    page.show()
+    assert page.strip.values["PCs connected"].text() == "8 / 10"
+
+
 def test_health_is_that_of_real_tokens_with_their_age(page: OverviewPage) -> None:
     fill(page)
     assert page.model.index(0, 2).data() == "3 s ago"

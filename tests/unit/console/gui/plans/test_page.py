@@ -49,7 +49,6 @@ def test_a_plan_that_nobody_looks_at_is_checked_once_when_it_is_shown_again(open
         shown.tell()
         QApplication.processEvents()
     assert shown.service.asked == []
-    assert not shown.page.editor.is_checked
     shown.page.show()
     checked(shown, qtbot)
     assert [what for what, _ in shown.service.asked] == ["check"]

@@ -109,6 +109,19 @@ def shown(qtbot: QtBot, qapp: QApplication) -> Iterator[tuple[TopologyPage, Desk
     qapp.processEvents()
 
 
+def test_what_changes_out_of_sight_is_drawn_when_it_comes_into_sight(
+    shown: tuple[TopologyPage, Desk, ToyService],
+) -> None:
+    page, desk, service = shown
+    rows = page.links.rowCount()
+    page.hide()
+    service.running = []
+    tell_all(desk, service)
+    assert page.links.rowCount() == rows
+    page.show()
+    assert page.links.rowCount() < rows
+
+
 def test_a_click_on_a_pc_shows_it_and_keys_do_the_same(shown: tuple[TopologyPage, Desk, ToyService]) -> None:
     page, _, _ = shown
     wanted: list[tuple[str, str]] = []
