@@ -43,7 +43,7 @@ from agent.volunteer.surroundings import Board, Work, for_machines, resting_fact
 
 log = logging.getLogger(__name__)
 
-CLOSE_LOOK_S, LOOK_S = 0.25, 2.0
+CLOSE_LOOK_S, LOOK_S = 0.25, 3.0
 """How long between two looks, while something is loaded and else; whatever happens is looked at at once."""
 LONGEST_JITTER_S = 60.0
 RELEASED_S = 60.0
