@@ -130,6 +130,8 @@ async def test_logprobs_have_the_old_form_with_offsets_into_the_text(
         ({"prompt": []}, "prompt"),
         ({"prompt": None}, "prompt"),
         ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": ["a", ""]}, "prompt"),
+        ({"prompt": [[1], [0x110000]]}, "prompt"),
         ({"prompt": ["x"] * 33}, "prompt"),
         ({"prompt": ["x"] * 17, "n": 2}, "prompt"),
         ({"prompt": [True]}, "prompt[0]"),

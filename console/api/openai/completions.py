@@ -57,8 +57,13 @@ class CompletionRequest(TextRequest, frozen=True, kw_only=True):
         return [ids] if ids else [item for item in self.prompt if not isinstance(item, int)]
 
     def encode(self, generator: Generator) -> list[list[int]]:
-        """Tokenize what is text."""
-        return [generator.encode_text(prompt) if isinstance(prompt, str) else prompt for prompt in self.prompts]
+        """Tokenize what is text. Raises ApiError 400: one wrong prompt must not be found when others are answered."""
+        encoded = [generator.encode_text(prompt) if isinstance(prompt, str) else prompt for prompt in self.prompts]
+        if not all(encoded):
+            raise wrong("prompt", "The parameter 'prompt' is wrong: a prompt is empty.")
+        if max(map(max, encoded)) >= generator.vocab_size:
+            raise wrong("prompt", f"The parameter 'prompt' holds a token id outside of 0..{generator.vocab_size - 1}.")
+        return encoded
 
 
 COMPLETION_REFUSALS: Refusals = UNSUPPORTED | {"echo": is_empty, "suffix": is_empty}

@@ -49,6 +49,16 @@ def test_a_heartbeat_is_a_sensible_number_of_seconds(capsys: pytest.CaptureFixtu
         assert text in capsys.readouterr().err
 
 
+def test_web_pages_are_let_in_by_origins_that_browsers_write(capsys: pytest.CaptureFixture[str]) -> None:
+    assert build_parser().parse_args(["serve"]).cors_origin == []
+    origins = ["https://chat.example.org", "http://localhost:3000"]
+    asked = [f"--cors-origin={origin}" for origin in origins]
+    assert build_parser().parse_args(["serve", *asked]).cors_origin == origins
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["serve", "--cors-origin", "https://chat.example.org/"])
+    assert "https://host" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("url", "said"), [("http://127.0.0.1:1", True), ("http://console.example:1", False)])
 def test_a_chat_link_that_works_on_this_pc_only_says_so_beside_it(
     url: str, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

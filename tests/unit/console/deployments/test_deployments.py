@@ -39,6 +39,10 @@ async def test_a_deployment_plans_loads_probes_and_answers(fleet: Fleet, registr
         (view,) = deployments.views()
         assert (view.state, view.epoch, view.probe.ok) == ("ready", 1, True)
         assert [model.model_id for model in deployments.served()] == ["small"]
+        generator = deployments.generator("small")
+        ids = generator.encode_text("Paris.")
+        assert (generator.decode(ids), max(ids) < generator.vocab_size) == ("Paris.", True)
+        assert b"".join(map(generator.token_bytes, ids)).endswith(b"Paris.")
 
 
 async def test_a_pc_that_cannot_load_is_named_and_everything_is_taken_back(
