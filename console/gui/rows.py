@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from PySide6.QtCore import (
     QAbstractTableModel,
+    QItemSelectionModel,
     QModelIndex,
     QObject,
     QPersistentModelIndex,
@@ -246,10 +247,11 @@ class RowsView(QTableView):
         return [keyed.key_of(keyed.shown[row]) for row in sorted(rows)]
 
     def choose(self, key: str) -> bool:
-        """Select the row of a key and bring it into sight. Returns whether it is shown."""
+        """Select the row of a key alone, whatever keys are held, and show it. Returns whether it is there."""
         row = self._keyed.row_of(key)
         if row is None:
             return False
-        self.selectRow(row)
-        self.scrollTo(self._keyed.index(row, 0))
+        index, flags = self._keyed.index(row, 0), QItemSelectionModel.SelectionFlag
+        self.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
+        self.scrollTo(index)
         return True

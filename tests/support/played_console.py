@@ -13,6 +13,7 @@ from agent.link.identity import Identity, client_context
 from agent.link.invite import decode
 from console import calls
 from console.client import AdminClient
+from console.registry.audit import CONSOLE
 from console.service import ConsoleService
 from tests.support.console_thread import ConsoleThread, console_thread
 from tests.support.enrolment import enrol_pc
@@ -57,6 +58,8 @@ def played_console(folder: Path, *names: str) -> Iterator[tuple[ConsoleThread, d
             return {name: await stack.enter_async_context(playing(fleet, name)) for name in names}
 
         async def leave(service: ConsoleService) -> None:
+            for model in {view.model for view in service._deployments.views()}:
+                await service._deployments.undeploy(model, CONSOLE)  # nobody looks for PCs that have just gone
             await stack.aclose()
 
         try:

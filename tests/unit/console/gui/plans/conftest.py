@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+from PySide6.QtCore import QItemSelectionModel
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -48,9 +49,11 @@ def checked(shown: Shown, qtbot: QtBot) -> None:
 def choose(shown: Shown, *device_ids: str) -> None:
     table = shown.page.table
     table.clearSelection()
-    table.setSelectionMode(table.SelectionMode.MultiSelection)
     for device_id in device_ids:
-        assert table.choose(device_id)
+        row = shown.page.pcs.row_of(device_id)
+        assert row is not None
+        flags = QItemSelectionModel.SelectionFlag
+        table.selectionModel().setCurrentIndex(shown.page.pcs.index(row, 0), flags.Select | flags.Rows)
 
 
 def cell(shown: Shown, device_id: str, column: int) -> str:
