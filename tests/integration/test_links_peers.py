@@ -22,6 +22,7 @@ from agent.link.closing import CloseCode
 from agent.link.frames import Fetch, Frame, FrameType, decode, encode
 from agent.link.identity import DeviceId, Identity, client_context, device_hostname
 from agent.link.keystore import Keystore
+from agent.link.manifests import files_beside
 from agent.link.messages import BULK_PATH, FetchLayers, Holding, LayerRange
 from agent.link.pace import Pace
 from agent.link.sockets import client_settings
@@ -70,6 +71,12 @@ def is_known(fleet: Fleet, agent: Agent, manifest: Manifest) -> Callable[[], boo
     return known
 
 
+def bytes_of(manifest: Manifest) -> int:
+    """Return how much a PC with all layers fetches beside the manifest."""
+    units = sum(unit.size_bytes for unit in manifest.units)
+    return units + sum(file.size_bytes for file in files_beside(manifest, manifest.layer_count))
+
+
 def got(agent: Agent) -> dict[str, int]:
     return dict(agent.service._fetcher.bytes_from)
 
@@ -88,7 +95,7 @@ async def test_a_second_agent_gets_its_files_from_the_first_and_a_third_from_bot
     fleet: Fleet, library: tuple[Manifest, str]
 ) -> None:
     manifest, digest = library
-    total = sum(unit.size_bytes for unit in manifest.units)
+    total = bytes_of(manifest)
     async with running_agent(fleet, "ann", OPEN) as ann, running_agent(fleet, "bob", OPEN) as bob:
         await load_all(fleet, ann, digest)
         await until(is_known(fleet, ann, manifest))
@@ -177,7 +184,7 @@ async def test_a_pc_that_leaves_in_the_middle_is_made_up_for(fleet: Fleet, libra
             await until(lambda: got(bob).get(ann.device_id, 0) > UNIT_BYTES)
         await loading
         assert holds_exactly(fleet, bob, manifest)
-        total = sum(unit.size_bytes for unit in manifest.units)
+        total = bytes_of(manifest)
         assert sum(got(bob).values()) < total + 2 * UNIT_BYTES  # what had arrived was not sent again
 
 

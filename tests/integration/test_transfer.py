@@ -17,6 +17,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 
 from agent.link.bulk import Find, serve_files
+from agent.link.manifests import files_beside
 from agent.link.messages import LayerRange
 from agent.link.sockets import CHUNK_BYTES
 from agent.link.store import Part
@@ -51,7 +52,8 @@ class Transfer:
 
     @property
     def total(self) -> int:
-        return sum(unit.size_bytes for unit in self.manifest.units)
+        beside = files_beside(self.manifest, self.manifest.layer_count)
+        return sum(unit.size_bytes for unit in self.manifest.units) + sum(file.size_bytes for file in beside)
 
     @property
     def manifest_bytes(self) -> int:
