@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -12,7 +11,7 @@ import pytest
 
 from console.pipeline.errors import PromptError
 from console.pipeline.types import Failed, ScoredToken, Text, TokenLogprobs
-from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, says, serving
+from tests.support.api import CHAT_KEY, ScriptedModel, finished, says
 from tests.support.patience import PATIENCE_S
 
 PATH = "/v1/completions"
@@ -25,18 +24,6 @@ def scored(data: bytes) -> TokenLogprobs:
 @pytest.fixture
 def model() -> ScriptedModel:
     return ScriptedModel(says(" upon", " a time"))
-
-
-@pytest.fixture
-async def url(model: ScriptedModel) -> AsyncIterator[str]:
-    async with serving(chat_app(model)) as url:
-        yield url
-
-
-@pytest.fixture
-async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=PATIENCE_S) as client:
-        yield client
 
 
 async def ask(client: openai.AsyncOpenAI, **parameters: Any) -> Any:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
 import pytest
 
 from console.pipeline.errors import GrammarRefused
-from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, says, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.api import ScriptedModel, says
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA, "strict": True}}
@@ -20,15 +18,6 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHE
 @pytest.fixture
 def model() -> ScriptedModel:
     return ScriptedModel(says('{"city":', ' "Rome"}'))
-
-
-@pytest.fixture
-async def client(model: ScriptedModel) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with (
-        serving(chat_app(model)) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=PATIENCE_S) as client,
-    ):
-        yield client
 
 
 async def ask(client: openai.AsyncOpenAI, **fields: Any) -> Any:

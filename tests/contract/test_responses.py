@@ -33,12 +33,6 @@ async def url(model: ScriptedModel) -> AsyncIterator[str]:
         yield url
 
 
-@pytest.fixture
-async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=PATIENCE_S) as client:
-        yield client
-
-
 async def ask(client: openai.AsyncOpenAI, **parameters: Any) -> Any:
     return await client.responses.create(**{"model": "small", "input": "Hello", **parameters})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -12,8 +11,7 @@ import pytest
 from agent.stage.types import Sampling
 from console.pipeline.errors import UnknownToken
 from console.pipeline.types import ScoredToken, Text, TokenLogprobs
-from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.api import ScriptedModel, finished
 
 HELLO: list[dict[str, str]] = [{"role": "user", "content": "Hello"}]
 
@@ -34,15 +32,6 @@ def model() -> ScriptedModel:
             finished(completion=6),
         ]
     )
-
-
-@pytest.fixture
-async def client(model: ScriptedModel) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with (
-        serving(chat_app(model)) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=PATIENCE_S) as client,
-    ):
-        yield client
 
 
 async def ask(client: openai.AsyncOpenAI, **parameters: Any) -> Any:

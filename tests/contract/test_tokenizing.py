@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from console.api.openai.completions import CompletionRequest
 from console.api.openai.requests import ChatRequest
 from console.api.openai.response_requests import ResponsesRequest
+from console.pipeline.coordinator import Coordinator
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, chat_app, serving
 from tests.support.patience import PATIENCE_S
@@ -48,6 +50,22 @@ async def test_text_and_conversations_become_tokens_and_text_again(http: httpx2.
         assert back.json() == {"prompt": "Hi 😀"}
     texts = (await http.post("/tokenize", json={"model": "toy", "prompt": "Hi", "return_token_strs": True})).json()
     assert texts["token_strs"] == ["H", "i"]
+
+
+async def test_long_texts_keep_nobody_waiting(http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    for name in ("encode_text", "decode"):
+        real = getattr(Coordinator, name)
+
+        def noted(self: Coordinator, given: Any, real: Any = real) -> Any:
+            threads.append(threading.current_thread())
+            return real(self, given)
+
+        monkeypatch.setattr(Coordinator, name, noted)
+    tokens = (await http.post("/tokenize", json={"model": "toy", "prompt": "Hi"})).json()["tokens"]
+    await http.post("/detokenize", json={"model": "toy", "tokens": tokens})
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
 
 
 async def test_what_is_wrong_is_named(http: httpx2.AsyncClient, expected_logs: ExpectLogs) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -11,8 +10,7 @@ import pytest
 
 from console.pipeline.dialects import Dialect
 from console.pipeline.types import Text
-from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, says, serving
-from tests.support.patience import PATIENCE_S
+from tests.support.api import ScriptedModel, finished, says
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: Any = [
@@ -35,15 +33,6 @@ HISTORY: Any = [
 @pytest.fixture
 def model() -> ScriptedModel:
     return ScriptedModel(says(*CALLS), context_tokens=5000)
-
-
-@pytest.fixture
-async def client(model: ScriptedModel) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with (
-        serving(chat_app(model)) as url,
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=CHAT_KEY, max_retries=0, timeout=PATIENCE_S) as client,
-    ):
-        yield client
 
 
 async def ask(client: openai.AsyncOpenAI, **fields: Any) -> Any:

@@ -14,6 +14,7 @@ import msgspec
 from console.api.openai.chunks import ChoiceStream
 from console.api.openai.shapes import Answered, Identity, UsageBody, usage_body
 from console.api.openai.speech import CallArguments, CallBegins, Content, Part, SpeechReader, Thought
+from console.api.openai.tools import CalledFunction, ToolCall
 from console.pipeline.types import Finished, FinishReason, ScoredToken, Text, Timings, TokenLogprobs
 
 LEAST_LOGPROB = -9999.0
@@ -41,21 +42,6 @@ class LogprobsBody(msgspec.Struct, frozen=True):
     refusal: None = None
 
 
-class CalledFunctionBody(msgspec.Struct, frozen=True):
-    """The function that is called; `arguments` is JSON as the model wrote it."""
-
-    name: str
-    arguments: str
-
-
-class ToolCallBody(msgspec.Struct, frozen=True):
-    """One call."""
-
-    id: str
-    function: CalledFunctionBody
-    type: Literal["function"] = "function"
-
-
 class MessageBody(msgspec.Struct, frozen=True):
     """What the model said; thoughts and calls are there only if there are any."""
 
@@ -63,7 +49,7 @@ class MessageBody(msgspec.Struct, frozen=True):
     role: Literal["assistant"] = "assistant"
     refusal: None = None
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
-    tool_calls: list[ToolCallBody] | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChoiceBody(msgspec.Struct, frozen=True):
@@ -141,7 +127,7 @@ def message_body(parts: Sequence[Part]) -> MessageBody:
     for begun in parts:
         if isinstance(begun, CallBegins):
             pieces = [part.text for part in parts if isinstance(part, CallArguments) and part.call == begun.call]
-            calls.append(ToolCallBody(new_call_id(), CalledFunctionBody(begun.name, "".join(pieces))))
+            calls.append(ToolCall(new_call_id(), CalledFunction(begun.name, "".join(pieces))))
     return MessageBody(
         content if content or not calls else None,
         reasoning_content=thoughts or msgspec.UNSET,
@@ -217,7 +203,7 @@ class ChunkWriter(ChoiceStream):
         if isinstance(part, Thought):
             return b'"reasoning_content":' + encode(part.text)
         if isinstance(part, CallBegins):
-            call = ToolCallBody(new_call_id(), CalledFunctionBody(part.name, ""))
+            call = ToolCall(new_call_id(), CalledFunction(part.name, ""))
             return b'"tool_calls":[{"index":%d,' % part.call + encode(call).removeprefix(b"{") + b"]"
         return b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]' % (part.call, encode(part.text))
 

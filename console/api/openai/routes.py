@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from agent.threads import finish_in_thread
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
 from console.api.models import ModelCard, ModelDirectory, ModelList
@@ -116,7 +117,8 @@ class OpenAIRoutes:
         generator = self._admit(request, asked.model, asked.answers)
         dialect, calls = generator.dialect, asked.calls
         grammar = answer_grammar(asked.schema, calls, dialect)
-        await check_grammar(grammar, "tools" if calls.tools else "response_format")
+        param = "tools" if calls.tools else "response_format"
+        await check_grammar(grammar, param)
         prompt = _prompt(asked, calls, generator)
         reader = partial(
             SpeechReader, dialect.calls if calls.tools else None, thinks=dialect.thinks, opened=dialect.opened
@@ -129,7 +131,7 @@ class OpenAIRoutes:
                 identity, answers=asked.answers, include_usage=asked.include_usage,
                 include_details=asked.include_details, reader=reader,
             ),
-            grammar=grammar,
+            grammar=grammar, grammar_from=param,
         )  # fmt: skip
 
     async def complete(self, request: Request) -> Response:
@@ -174,13 +176,16 @@ class OpenAIRoutes:
         principal = await self._gate.require(request, "chat")
         asked = parse_tokenize(parse_object(await read_body(request)), self._ignored)
         self._check_model(principal, asked.model)
-        return json_response(tokenized(asked, self._generator(asked.model)))
+        generator = self._generator(asked.model)
+        # As long as the body may be, it would keep every answer waiting for the loop.
+        return json_response(await finish_in_thread(lambda: tokenized(asked, generator)))
 
     async def detokenize(self, request: Request) -> Response:
         principal = await self._gate.require(request, "chat")
         asked = convert(parse_object(await read_body(request)), DetokenizeRequest)
         self._check_model(principal, asked.model)
-        return json_response(detokenized(asked, self._generator(asked.model)))
+        generator = self._generator(asked.model)
+        return json_response(await finish_in_thread(lambda: detokenized(asked, generator)))
 
     def _admit(self, request: Request, model_id: str, answers: int) -> Generator:
         """Return the model that answers, if this key may ask it for so many answers now. Raises ApiError."""
@@ -202,14 +207,15 @@ class OpenAIRoutes:
         body: Callable[[Sequence[Answered]], object],
         writer: Callable[[], EventWriter],
         grammar: str = "",
+        grammar_from: str = "",
     ) -> Response:
         """Begin `asked.answers` answers to each prompt, whole (`body`) or streamed (`writer`). Raises ApiError 400.
 
-        `grammar` is what each of them must be.
+        `grammar` is what each of them must be, and `grammar_from` the parameter that asked for it.
         """
         principal: Principal = request.state.principal
         generations = [
-            _generation(asked, generator, prompt, principal, place, grammar=grammar)
+            _generation(asked, generator, prompt, principal, place, grammar=grammar, grammar_from=grammar_from)
             for prompt in prompts
             for place in range(asked.answers)
         ]
@@ -247,7 +253,14 @@ def _prompt(asked: ChatRequest, calls: CallPlan, generator: Generator) -> list[i
 
 
 def _generation(
-    asked: AnyRequest, generator: Generator, prompt: list[int], principal: Principal, place: int, *, grammar: str
+    asked: AnyRequest,
+    generator: Generator,
+    prompt: list[int],
+    principal: Principal,
+    place: int,
+    *,
+    grammar: str,
+    grammar_from: str,
 ) -> GenerationRequest:
     """Check the length, and say what the answer at `place` of one prompt is. Raises ApiError 400."""
     room = generator.context_tokens - len(prompt)
@@ -257,7 +270,7 @@ def _generation(
         prompt_ids=prompt,
         max_tokens=min(room, asked.wanted_tokens or room),
         sampling=asked.sampling(place, grammar),
-        grammar_from="tools" if "\ncalls: " in grammar else "response_format",
+        grammar_from=grammar_from,
         stop=asked.stops,
         ignore_eos=asked.past_end,
         key_id=principal.key_id,

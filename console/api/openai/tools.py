@@ -67,14 +67,14 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
 class CalledFunction(msgspec.Struct, frozen=True):
-    """What was called; `arguments` is a JSON object as text."""
+    """What is called; `arguments` is a JSON object as the model wrote it."""
 
     name: ToolName
     arguments: str
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call that the model made before."""
+    """A call that the model makes, or made before."""
 
     id: str
     function: CalledFunction

@@ -4,30 +4,41 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from console.api.openai.bodies import ChunkWriter
 from console.api.openai.shapes import Identity
+from console.pipeline.dialects import THOUGHT_MARKS
 from console.pipeline.types import Text
 from tests.support.api import finished
 
 
+@example(text="\r", model="", include_usage=False, place=0)
+@example(text=" <thi", model="", include_usage=True, place=1)
 @given(text=st.text(min_size=1), model=st.text(), include_usage=st.booleans(), place=st.integers(0, 31))
 def test_an_event_is_one_line_of_json_with_exactly_this_text(
     text: str, model: str, include_usage: bool, place: int
 ) -> None:
     writer = ChunkWriter(Identity("chatcmpl-1", 5, model), answers=32, include_usage=include_usage)
-    rendered = writer.render(place, Text(text, [1]))
+    # What might begin a thought waits for what comes behind it.
+    assume(not text.lstrip().startswith(tuple(marks.opens for marks in THOUGHT_MARKS)))
+    rendered = writer.render(place, Text(text, [1])) + writer.render(place, Text("b", [1]))
     assert rendered.endswith(b"\n\n")
     events = rendered.split(b"\n\n")[:-1]
-    for event, delta in zip(events, ({"role": "assistant", "content": ""}, {"content": text}), strict=True):
+    deltas = []
+    for event in events:
         assert event.startswith(b"data: ")
         assert b"\n" not in event
         chunk = json.loads(event[6:])
-        assert chunk["choices"] == [{"index": place, "delta": delta, "logprobs": None, "finish_reason": None}]
+        (choice,) = chunk["choices"]
+        deltas.append(choice.pop("delta"))
+        assert choice == {"index": place, "logprobs": None, "finish_reason": None}
         assert chunk["model"] == model
         assert ("usage" in chunk) is include_usage
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert all(delta.keys() == {"content"} for delta in deltas[1:])
+    assert "".join(delta["content"] for delta in deltas) == text + "b"
     assert writer.render(place, Text(text, [1])).count(b"\n\n") == 1
 
 
