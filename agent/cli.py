@@ -50,7 +50,7 @@ MAX_INVITE_FILE_BYTES = 64 * 1024
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = _parser().parse_args(argv)
+    options = build_parser().parse_args(argv)
     set_up_log(as_json=options.log_json, shown=options.log_shown)
     try:
         return int(options.command(options))
@@ -66,7 +66,8 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(f"A file cannot be used: {reason}{where}; check disk and permissions.", EXIT_DISK)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all arguments."""
     parser = argparse.ArgumentParser(prog="fallow-agent", description="Let this PC serve a stage of a large model.")
     parser.add_argument("--version", action="version", version=f"fallow-agent {version('fallow')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -172,8 +172,8 @@ def make_venv(root: Path, action: Action) -> None:
     raise InstallFailed(explain_failure(action.title, output))
 
 
-def setup_extras(arguments: Sequence[str]) -> frozenset[str]:
-    """Read the arguments of `setup`; argparse prints usage and exits 2 if they make no sense."""
+def build_setup_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments of `setup`."""
     parser = argparse.ArgumentParser(prog="bootstrap.py setup", description="Make or update .venv.", allow_abbrev=False)
     parser.add_argument(
         "--extras",
@@ -182,7 +182,12 @@ def setup_extras(arguments: Sequence[str]) -> frozenset[str]:
         help="any of console, demo, dev, export, gui with commas between; '' for an agent alone (default: %(default)s)",
     )
     parser.add_argument("--gui", action="store_true", help="what the windows need, too")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def setup_extras(arguments: Sequence[str]) -> frozenset[str]:
+    """Read the arguments of `setup`; argparse prints usage and exits 2 if they make no sense."""
+    options = build_setup_parser().parse_args(arguments)
     names = {name.strip() for name in options.extras.split(",") if name.strip()}
     return frozenset(names | ({"gui"} if options.gui else set()))
 

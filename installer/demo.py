@@ -36,11 +36,7 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Run the demo; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="bootstrap.py demo", description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--json", action="store_true", help="print one JSON object last")
-    parser.add_argument("--windows", action="store_true", help="then open the windows, until they are closed")
-    parser.add_argument("--library", type=Path, metavar="DIR", help="use this layer library instead of building one")
-    options = parser.parse_args()
+    options = build_parser().parse_args()
     began_s = time.monotonic()
 
     def say(line: str) -> None:
@@ -61,6 +57,15 @@ def main() -> int:
     if options.json:
         print(json.dumps(result))
     return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all arguments."""
+    parser = argparse.ArgumentParser(prog="bootstrap.py demo", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--json", action="store_true", help="print one JSON object last")
+    parser.add_argument("--windows", action="store_true", help="then open the windows, until they are closed")
+    parser.add_argument("--library", type=Path, metavar="DIR", help="use this layer library instead of building one")
+    return parser
 
 
 def run(library: Path, say: Callable[[str], None], *, windows: bool = False) -> dict[str, Any]:

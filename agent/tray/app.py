@@ -27,7 +27,7 @@ EXIT_OTHER_HANGS = 19
 
 def main(argv: list[str] | None = None) -> int:
     """Run the tray until it is quit. Exit codes: 0 fine or handed over, 2 usage, 19 the other tray hangs."""
-    options = _parser().parse_args(argv)
+    options = build_parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -72,7 +72,8 @@ def _may_end_other(texts: Texts) -> bool:
     return box.clickedButton() is end
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all arguments."""
     parser = argparse.ArgumentParser(prog="fallow-tray", description="Show what this PC does for its fleet.")
     parser.add_argument("--version", action="version", version=f"fallow-tray {version('fallow')}")
     parser.add_argument("--data", type=Path, default=default_data_folder(), metavar="DIR", help="the data folder")

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
 
     Exit codes: 0 fine or handed over, 2 usage, 3 no folder, 4 a link was given and the chat is open already.
     """
-    options = _parser().parse_args(argv)
+    options = build_parser().parse_args(argv)
     try:
         link = read_link(sys.stdin.readline()) if options.link_from_stdin else None
     except ChatLinkInvalid as error:
@@ -81,7 +81,8 @@ def _settings(folder: Path | None) -> QSettings:
     return QSettings(str(folder / "chat.ini"), QSettings.Format.IniFormat)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all arguments."""
     parser = argparse.ArgumentParser(prog="fallow-chat", description="Chat with the models of your organisation.")
     parser.add_argument("--version", action="version", version=f"fallow-chat {version('fallow')}")
     parser.add_argument("--data", type=Path, default=default_folder(), metavar="DIR", help="where chats are kept")

@@ -32,14 +32,7 @@ ROUNDS = 3
 
 def main() -> int:
     """Run the named benchmark; with `--json` the last line of stdout is one JSON object."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("name", choices=BENCHES)
-    parser.add_argument("--json", action="store_true", help="print one JSON object last")
-    parser.add_argument(
-        "--rounds", type=int, help="how often each figure is taken (the median counts; 3, drill and idle: 1)"
-    )
-    parser.add_argument("--tokens", type=int, default=96, help="tokens generated per stream")
-    parser.add_argument("--cases", default="", help="drill: only cases with such names, as in 'kill-*/hot/*,yield/*'")
+    parser = build_parser()
     options = parser.parse_args()
     module = importlib.import_module(f"tests.bench.{BENCHES[options.name]}")
     run = cast(Callable[..., dict[str, Any]], module.run)
@@ -56,6 +49,19 @@ def main() -> int:
         )
     print(json.dumps(result) if options.json else json.dumps(result, indent=2))
     return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all arguments."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("name", choices=BENCHES)
+    parser.add_argument("--json", action="store_true", help="print one JSON object last")
+    parser.add_argument(
+        "--rounds", type=int, help="how often each figure is taken (the median counts; 3, drill and idle: 1)"
+    )
+    parser.add_argument("--tokens", type=int, default=96, help="tokens generated per stream")
+    parser.add_argument("--cases", default="", help="drill: only cases with such names, as in 'kill-*/hot/*,yield/*'")
+    return parser
 
 
 if __name__ == "__main__":

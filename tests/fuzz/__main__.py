@@ -17,13 +17,7 @@ HANG_S, MEMORY_MB = 5, 1024
 
 def main() -> None:
     """Fuzz one target; never returns."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("target", choices=TARGET_NAMES)
-    parser.add_argument("--runs", type=int, default=100_000)
-    parser.add_argument("--max-bytes", type=int, default=8192)
-    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
-    parser.add_argument("--keep", type=Path, help="where interesting inputs are kept and found again")
-    options = parser.parse_args()
+    options = build_parser().parse_args()
     import atheris
 
     # Ours is instrumented as it is imported; msgspec, numpy and cryptography are not Python that could be.
@@ -46,6 +40,17 @@ def main() -> None:
         ]
         atheris.Setup([sys.argv[0], *limits, *kept, folder], target.check)
         atheris.Fuzz()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all arguments."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("target", choices=TARGET_NAMES)
+    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--max-bytes", type=int, default=8192)
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
+    parser.add_argument("--keep", type=Path, help="where interesting inputs are kept and found again")
+    return parser
 
 
 if __name__ == "__main__":

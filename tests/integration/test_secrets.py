@@ -17,7 +17,7 @@ import httpx2
 import psutil
 import pytest
 
-from agent.cli import _parser as agent_parser
+from agent.cli import build_parser as agent_parser
 from agent.link import invite as invites
 from agent.link.errors import IdentityUnreadable
 from agent.link.keys import create_key, load_key

@@ -144,5 +144,5 @@ def test_doctor_logs_errors_only_and_leaves_the_root_logger_alone() -> None:
         assert (handler.level, root.level) == (logging.ERROR, logging.INFO)
     finally:
         root.handlers[:], root.level = before, level
-    assert cli._parser().parse_args(["doctor"]).log_shown == logging.ERROR
-    assert cli._parser().parse_args(["status"]).log_shown == logging.INFO
+    assert cli.build_parser().parse_args(["doctor"]).log_shown == logging.ERROR
+    assert cli.build_parser().parse_args(["status"]).log_shown == logging.INFO
