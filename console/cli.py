@@ -17,6 +17,7 @@ from pathlib import Path
 from console import tables
 from console.api.admin import types as wire
 from console.cli_access import add_access
+from console.cli_bench import add_bench
 from console.cli_builds import add_builds
 from console.cli_deploy import add_deploy
 from console.cli_devices import add_devices
@@ -71,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_access(commands)
     add_policy(commands)
     add_devices(commands)
+    add_bench(commands)
     command(commands, "doctor", "find out what is wrong, and what to do", _doctor)
     return parser
 

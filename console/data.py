@@ -3,6 +3,7 @@
 registry.sqlite   the registry             authority/    the fleet's certificate authority
 service.json      addresses while running  admin.key     the key of the command line on this PC (0600)
 console.lock      held while running           builds/       how each build of a library is, and its log
+bench/            load tests that are kept
 service.log       the log (and service.log.1)  service.out   what a service that a window started said beside it
 """
 

@@ -13,8 +13,8 @@ from console.access import Access
 from console.chat.errors import AnswerFailed
 from console.chat.events import AnswerReader, Ended, Event, incomplete, refusal
 from console.chat.records import Message, Setup
-from console.chat.sse import LineTooLong, SseParser
 from console.errors import ClientError
+from console.sse import LineTooLong, SseParser
 
 CONNECT_S = 10.0
 SILENCE_S = 60.0

@@ -10,7 +10,7 @@ import msgspec
 
 from console.chat.errors import AnswerFailed, Kind
 from console.chat.records import Facts
-from console.chat.sse import Comment, Data
+from console.sse import Comment, Data
 
 DONE = "[DONE]"
 _QUEUED = re.compile(r"waiting, (\d{1,9}) ahead")

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QApplication
 
 from agent.look import palettes
 from console.access import Access
+from console.bench.figures import percentile
 from console.gui.connecting import Entry
 from console.gui.devices.page import DevicesPage
 from console.gui.kept import KeptTokens
@@ -30,7 +31,6 @@ from console.gui.pages import PAGES
 from console.gui.places import Place
 from console.gui.program import ConsoleProgram
 from tests.bench.admin_answers import OWNER
-from tests.bench.served import percentile
 
 Say = Callable[[str], None]
 PCS = 1000

@@ -16,12 +16,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from console.bench.texts import long_prompt
 from installer.demo import demo_library
 from installer.loopback import LoopbackError
 from tests.bench.drill_cases import HARMLESS, LONG_WORDS, Case, Seen, Standby, overall, select
 from tests.bench.drill_fleet import CONTEXT, POLL_S, STREAMS, DrillFleet
 from tests.bench.json_process import ROOT
-from tests.bench.prompts import long_prompt
 from tests.bench.served import at_once
 from tests.support.faults import Faults
 from tests.support.streamed import Heard, Question, difference

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from tests.bench.served import percentile
+from console.bench.figures import percentile
 from tests.support.faults import FAULTS, Fault
 
 Standby = Literal["hot", "warm"]

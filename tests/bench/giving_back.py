@@ -22,11 +22,11 @@ import psutil
 
 from agent.stage.gate import Gate
 from console.api.admin import types as wire
+from console.bench.figures import percentile
 from installer.demo import demo_library
 from installer.loopback import AgentSettings, LoopbackError, LoopbackFleet
 from tests.bench.json_process import ROOT
 from tests.bench.prompts import questions
-from tests.bench.served import percentile
 from tests.support.screens import XServer, x_server
 
 Say = Callable[[str], None]

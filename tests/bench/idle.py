@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import psutil
 
 from agent.tray.icons import TRAY_COLOURS
+from console.bench.figures import percentile
 from installer.loopback import AgentSettings, LoopbackFleet
-from tests.bench.served import percentile
 from tests.support.desktop import desktop, wait_for
 from tests.support.screens import XServer
 

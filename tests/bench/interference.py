@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from console.bench.figures import percentile
+from console.bench.texts import long_prompt
 from installer.loopback import LoopbackFleet
-from tests.bench.prompts import long_prompt, questions
-from tests.bench.served import Heard, listen, percentile
+from tests.bench.prompts import questions
+from tests.bench.served import Heard, listen
 
 LONG_TOKENS = 2000
 RUNNING_TOKENS = 400

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from console.bench.figures import percentile
 from console.planner.fleets import plan_fleet
 from console.planner.ranges import plan
 from console.planner.standbys import choose_standbys
 from console.planner.types import AgentFacts, Demand, ModelFacts
-from tests.bench.served import percentile
 
 Say = Callable[[str], None]
 MB = 1_000_000

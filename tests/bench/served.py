@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
+from console.bench.figures import percentile
 from installer.loopback import Answer, LoopbackFleet
 
 T = TypeVar("T")
@@ -91,12 +92,6 @@ def listen(
                 on_piece(len(heard.pieces_s))
             heard.usage.update(event.get("usage") or {})
     return heard
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that is not exceeded by `share` of them (nearest rank)."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)]
 
 
 def milliseconds(values_s: Sequence[float]) -> dict[str, float]:

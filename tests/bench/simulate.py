@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from console.bench.figures import percentile
 from console.planner.types import AgentFacts, ModelFacts
-from tests.bench.served import percentile
 from tests.bench.simulated_console import Pc, Pipeline, SimulatedConsole, Wanted
 from tests.bench.simulated_office import Day, Weeks, learnt, make_weeks, played_days, share_offered
 from tests.support.office import DAY_S, HOUR_S

@@ -37,9 +37,9 @@ from agent.stage.process import StageProcess
 from agent.stage.types import Credentials, UplinkSpec
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import Policy
+from console.bench.figures import percentile
 from console.capacity import allow_many_files, shrink_tls_buffers
 from tests.bench.identities import AUTHORITIES
-from tests.bench.served import percentile
 from tests.support.agents import always_here
 
 JOINS_PER_S = 40

@@ -13,8 +13,8 @@ import pytest
 
 from agent.stage.types import EngineName
 from console.api.admin import types as wire
+from console.bench.texts import PROMPTS
 from installer.loopback import AgentSettings, LoopbackFleet
-from tests.bench.prompts import PROMPTS
 
 SAMPLED = {"temperature": 0.9, "top_p": 0.95, "seed": 7}
 

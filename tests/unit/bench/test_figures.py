@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.prompts import EDIT_PROMPTS, edits, long_prompt, questions
-from tests.bench.served import Heard, latencies, percentile
-
-
-@pytest.mark.parametrize(
-    ("values", "share", "expected"),
-    [([3, 1, 2], 0.5, 2), ([1, 2], 0.5, 1), ([7], 0.95, 7), (range(1, 101), 0.95, 95), (range(1, 22), 0.95, 20)],
-)
-def test_percentiles_are_values_that_occurred(values: list[float], share: float, expected: float) -> None:
-    assert percentile(values, share) == expected
+from console.bench.texts import EDIT_PROMPTS, long_prompt
+from tests.bench.prompts import edits, questions
+from tests.bench.served import Heard, latencies
 
 
 def test_gaps_lie_between_pieces_and_the_first_one_is_no_gap() -> None:

@@ -18,8 +18,8 @@ from console.chat.client import ChatClient, Model, request_of
 from console.chat.errors import AnswerFailed
 from console.chat.events import AnswerReader, Ended, Event, Piece, Queued, Reading, Recovering, refusal
 from console.chat.records import Message, Sampling, Setup
-from console.chat.sse import MOST_LINE_BYTES, Comment, Data, LineTooLong, SseParser
 from console.pipeline import types as pipeline
+from console.sse import MOST_LINE_BYTES, Comment, Data, LineTooLong, SseParser
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, ScriptedModel, Step, chat_app, finished, says, serving
 from tests.support.patience import PATIENCE_S, until

@@ -1,0 +1,1 @@
+"""Load tests of deployed models, as their clients see them."""
