@@ -26,6 +26,7 @@ from agent.settings import AgentSettings
 from agent.stage.errors import StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.types import DirectSpec, StageReport, StageSpec, UplinkSpec
+from agent.tested import TestedEngines
 from agent.threads import finish_in_thread
 from agent.volunteer.memory_book import Load, MemoryBook
 from shard_export.library.manifest import Manifest
@@ -85,6 +86,7 @@ class StageLoader:
         start_child: StartChild,
         *,
         memory: MemoryBook,
+        tested: TestedEngines,
         uplink: Callable[[], UplinkSpec],
         check: Callable[[str, bytes], None],
         on_layers: OnLayers = lambda digest, manifest, first, last: None,
@@ -95,6 +97,7 @@ class StageLoader:
         self._check = check
         self._on_layers = on_layers
         self._memory = memory
+        self._tested = tested
         self._store = store
         self._fetcher = fetcher
         self._settings = settings
@@ -158,8 +161,11 @@ class StageLoader:
             direct=direct,
             gate=str(gate.path or ""),
             gentle=self._settings.volunteer == "away",
+            tested=self._tested.windows(request.library_digest, request.device, request.numerics),
         )
         child = await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
+        passed = {child.report.engine: child.report.tested}
+        self._tested.learn(request.library_digest, request.device, request.numerics, passed)
         await self._measure(child, wanted)
         return child
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from agent.kept import read_kept, write_kept
 from agent.link.messages import Device
 from agent.stage.speeds import Measurement
 from agent.stage.types import Numerics
-from agent.volunteer.memory_book import MAX_FILE_BYTES
-
-log = logging.getLogger(__name__)
 
 MOST_LIBRARIES, MOST_MEASUREMENTS = 16, 128
 """The latest ones; a PC that saw more models than this forgets the first. There is room for eight measurements of each:
 one that is thrown out while its library stays would be taken again and again."""
+_LOST = "this PC is measured anew"
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -51,7 +49,7 @@ class MeasurementBook:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "measured.json"
-        kept = _read(self._path)
+        kept = read_kept(self._path, _Kept, lost=_LOST) or _Kept()
         self.libraries, self.measurements = kept.libraries, kept.measurements
 
     def hold(self, came: Held) -> bool:
@@ -87,12 +85,7 @@ class MeasurementBook:
         ]
 
     def _write(self) -> None:
-        fresh = self._path.with_suffix(".new")
-        try:
-            fresh.write_bytes(msgspec.json.encode(_Kept(self.libraries, self.measurements)))
-            fresh.replace(self._path)
-        except OSError as error:
-            log.info("%s cannot be written (%s); this PC is measured anew next time.", self._path, error.strerror)
+        write_kept(self._path, _Kept(self.libraries, self.measurements), lost=_LOST)
 
 
 def _numerics(device: Device) -> list[Numerics]:
@@ -111,15 +104,3 @@ def _says(known: Measurement, held: Held, device: Device, openvino: str, numeric
     lacks_embed = held.embed and any(speed.embed_ms is None for speed in known.speeds)
     lacks_head = held.head and any(speed.head_ms is None for speed in known.speeds)
     return same and not lacks_embed and not lacks_head
-
-
-def _read(path: Path) -> _Kept:
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            return _Kept()
-        return msgspec.json.decode(path.read_bytes(), type=_Kept)
-    except FileNotFoundError:
-        return _Kept()
-    except (OSError, msgspec.MsgspecError) as error:
-        log.info("%s cannot be read (%s); this PC is measured anew.", path, type(error).__name__)
-        return _Kept()

@@ -33,6 +33,7 @@ from agent.settings import AgentSettings
 from agent.stage.pipes import encode_spec
 from agent.stage.speeds import EXIT_YIELDED, ROWS, Measured, Measurement, MeasureSpec
 from agent.stage.types import Epoch, Numerics, PipelineId, StageSpec
+from agent.tested import TestedEngines
 from agent.threads import finish_in_thread
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.memory_book import Load, MemoryBook
@@ -94,6 +95,7 @@ class Measuring:
         fetcher: Fetcher,
         *,
         memory: MemoryBook,
+        tested: TestedEngines,
         settings: AgentSettings,
         owner: Volunteer,
         life: Life,
@@ -104,6 +106,7 @@ class Measuring:
         self._store = store
         self._fetcher = fetcher
         self._memory = memory
+        self._tested = tested
         self._settings = settings
         self._owner = owner
         self._life = life
@@ -229,6 +232,7 @@ class Measuring:
             measured = await self._run_child(spec, lambda: gate.is_shut or self._busy())
         finally:
             self._owner.gates.remove(gate)
+        self._tested.learn(held.digest, device.name, wanted.numerics, measured.tested)
         if not measured.speeds:
             raise NotMeasured("; ".join(measured.refused.values()) or "no engine runs on it")
         return Measurement(

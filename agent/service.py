@@ -44,6 +44,7 @@ from agent.session import Session
 from agent.settings import AgentSettings, AgentState, LinkState, write_state
 from agent.stage.process import StageProcess
 from agent.stage.types import DirectSpec
+from agent.tested import TestedEngines
 from agent.threads import finish_in_thread
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.memory_book import MemoryBook
@@ -91,15 +92,18 @@ class AgentService:
         self._dialler = self._membership.dialler
         self._pace = _pace(settings)
         self._fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH), pace=self._pace)
+        tested = TestedEngines(folder, lambda: self._devices, lambda: self._openvino)
         self._measuring = Measuring(
-            folder, self._store, self._fetcher, memory=self._memory, settings=settings, owner=volunteer, life=self
-        )
+            folder, self._store, self._fetcher,
+            memory=self._memory, tested=tested, settings=settings, owner=volunteer, life=self,
+        )  # fmt: skip
         self._loader = StageLoader(
             self._store,
             self._fetcher,
             settings,
             start_child,
             memory=self._memory,
+            tested=tested,
             uplink=self._membership.uplink,
             check=self._membership.check_signature,
             on_layers=self._measuring.layers_came,

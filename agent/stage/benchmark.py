@@ -74,17 +74,25 @@ def measure(spec: MeasureSpec, gate: Gate) -> Measured:
     # Imported on the pinned thread: the runtime's threads inherit the affinity of the thread that loads it.
     from agent.stage.engines.library import Library
 
-    speeds, refused = list[UnitSpeed](), dict[EngineName, str]()
+    speeds, refused, tested = list[UnitSpeed](), dict[EngineName, str](), dict[EngineName, list[int]]()
     for name in spec.engines:
         try:
             library = Library(Path(spec.stage.folder))
-            library.manifest = stacked(library.manifest, spec.stage.first, spec.copies)
-            speeds.append(_measure_engine(spec, name, library, gate))
+            whole, library.manifest = library.manifest, stacked(library.manifest, spec.stage.first, spec.copies)
+            speed = _measure_engine(spec, name, library, gate)
+            library.manifest = whole
+            problem, kinds = _test_engine(spec, name, library, gate)
         except Yielded:
             raise
         except (StageError, RuntimeError) as error:
             refused[name] = str(error).strip()[-300:]
-    return Measured(speeds, refused)
+            continue
+        if problem:
+            refused[name] = problem
+        else:
+            speeds.append(speed)
+            tested[name] = kinds
+    return Measured(speeds, refused, tested)
 
 
 def stacked(manifest: Manifest, layer: int, copies: int) -> Manifest:
@@ -114,6 +122,22 @@ def _measure_engine(spec: MeasureSpec, name: EngineName, library: Library, gate:
         embed=time_stage(0, 1)[0] if spec.embed else None,
         head=time_stage(last - 1, last)[0] if spec.head else None,
     )
+
+
+def _test_engine(spec: MeasureSpec, name: EngineName, library: Library, gate: Gate) -> tuple[str, list[int]]:
+    """Do a stage's self-test ahead, so that a load in a hurry need not; returns what is wrong, and the kinds tested."""
+    from agent.stage.engines import open_engine
+    from agent.stage.engines.selftest import find_problem, sample_layers
+
+    def open_small(small: StageSpec) -> Engine:
+        if gate.is_shut:
+            raise Yielded("This PC's owner is back; nothing is tested.")
+        engine = open_engine(name, small, library)
+        engine.gate = gate
+        return engine
+
+    kinds = sample_layers(library.manifest, spec.stage.first, spec.stage.last)
+    return find_problem(spec.stage, library, open_small, kinds), sorted(kinds)
 
 
 def _time(spec: StageSpec, name: EngineName, library: Library, gate: Gate) -> tuple[StepTimes, bool]:

@@ -69,10 +69,14 @@ class MeasureSpec(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a measuring process answers: the engines that ran, and why the others did not."""
+    """What a measuring process answers: the engines that ran, and why the others did not.
+
+    `tested` are the kinds of layers, by their attention windows, with which an engine passed its self-test.
+    """
 
     speeds: list[UnitSpeed]
     refused: dict[EngineName, str] = {}
+    tested: dict[EngineName, list[int]] = {}
 
 
 def unit_speed(

@@ -159,6 +159,7 @@ def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: flo
         kv_bytes=engine.kv_bytes,
         reason="; ".join(filter(None, (selection.reason, engine.remark))),
         refused=selection.refused,
+        tested=selection.tested,
         # A static graph cuts a step into inferences of its own size, each with the gate before it.
         infer_ms=GENTLE_INFER_MS if spec.gentle and selection.engine != "packed" else 0,
         constrains=engine.shape.is_tail and can_constrain(Path(spec.folder), engine.manifest),

@@ -222,6 +222,8 @@ class StageSpec(msgspec.Struct, frozen=True):
     direct: DirectSpec | None = None
     gate: str = ""
     """The file of the gate (`agent.stage.gate`) that says whether the stage may compute; empty: it always may."""
+    tested: dict[EngineName, list[int]] = {}
+    """Which kinds of layers each engine need not be tested with, by their attention windows: it passed here before."""
     gentle: bool = False
     """Whether the process makes way for every other program of this PC (`agent.stage.priority`)."""
 
@@ -254,6 +256,8 @@ class StageReport(msgspec.Struct, frozen=True):
     """How long one inference may take, so that this PC's owner has it back in time; 0: as long as it likes."""
     addresses: list[str] = []
     """Where the stage listens for the one before it (`host:port`); empty: nowhere, use the relay."""
+    tested: list[int] = []
+    """The kinds of layers, by their attention windows, that this load tested the engine with; all passed."""
     constrains: bool = False
     """Whether it can keep an answer to a grammar: a tail with the model's tokenizer and what reads grammars."""
 

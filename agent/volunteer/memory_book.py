@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from agent.kept import read_kept, write_kept
 from agent.volunteer import device_use
 from agent.volunteer.memory import (
     Correction,
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 UNATTENDED_FLOOR_BYTES = GIB
 """What stays free on a machine nobody sits at: the system's own share."""
-MAX_FILE_BYTES = 1 << 20
+_LOST = "stages are estimated anew"
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class MemoryBook:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._devices: dict[str, DeviceMemory] = {}
-        self._corrections = Corrections(_read(self._path))
+        self._corrections = Corrections(read_kept(self._path, list[Correction], lost=_LOST) or [])
         self._when_loaded: dict[int, int] = {}
         """What a stage's process held on its device right after its load, by process."""
 
@@ -108,10 +109,10 @@ class MemoryBook:
             known = measured and self._corrections.learn(
                 load.library, load.device, device.driver, expected=expected, measured=measured + load.cache_bytes
             )
-            data = msgspec.json.encode(self._corrections.all()) if known else b""
-        if data:
+            corrections = self._corrections.all() if known else []
+        if corrections:
             log.info("The stage takes %d MiB; %d MiB were expected.", measured >> 20, expected >> 20)
-            self._write(data)
+            write_kept(self._path, corrections, lost=_LOST)
 
     def device_bytes_when_loaded(self, pid: int) -> int:
         """Return what a stage held on its device right after its load; 0 where the system does not tell."""
@@ -140,23 +141,3 @@ class MemoryBook:
     def _floor_bytes(self, total_bytes: int) -> int:
         policy = self._policy()
         return UNATTENDED_FLOOR_BYTES if policy.unattended else memory_floor_bytes(policy, total_bytes)
-
-    def _write(self, data: bytes) -> None:
-        fresh = self._path.with_suffix(".new")
-        try:
-            fresh.write_bytes(data)
-            fresh.replace(self._path)
-        except OSError as error:
-            log.info("%s cannot be written (%s); stages are estimated anew next time.", self._path, error.strerror)
-
-
-def _read(path: Path) -> list[Correction]:
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            return []
-        return msgspec.json.decode(path.read_bytes(), type=list[Correction])
-    except FileNotFoundError:
-        return []
-    except (OSError, msgspec.MsgspecError) as error:
-        log.info("%s cannot be read (%s); stages are estimated anew.", path, type(error).__name__)
-        return []

@@ -35,6 +35,7 @@ from agent.session import Session
 from agent.settings import AgentSettings
 from agent.stage.process import StageProcess
 from agent.stage.types import Credentials, UplinkSpec
+from agent.tested import TestedEngines
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import Policy
 from console.bench.figures import percentile
@@ -220,6 +221,7 @@ def make_loader(folder: Path, store: Store, links: Links, uplink: UplinkSpec) ->
         AgentSettings(),
         StageProcess.start,
         memory=MemoryBook(folder, Policy),
+        tested=TestedEngines(folder, list, str),
         uplink=lambda: uplink,
         check=lambda _digest, _signature: None,
     )

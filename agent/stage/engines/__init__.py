@@ -9,7 +9,7 @@ from agent.stage.engines.library import Library
 from agent.stage.engines.packed import PackedEngine
 from agent.stage.engines.paged import PagedEngine
 from agent.stage.engines.selection import Selection, Verdict, select
-from agent.stage.engines.selftest import decode_ms, find_problem
+from agent.stage.engines.selftest import decode_ms, find_problem, sample_layers
 from agent.stage.engines.stateful import StatefulEngine
 from agent.stage.errors import StageError, StageLoadError
 from agent.stage.types import EngineName, StageSpec
@@ -31,18 +31,26 @@ def load_selected(spec: StageSpec) -> tuple[Engine, Selection]:
     """Like `load`, and say which engine it became and why."""
     library = Library(Path(spec.folder))
 
-    def test(engine: Engine) -> Verdict:
+    def test(name: EngineName, engine: Engine) -> Verdict:
         def open_small(small: StageSpec) -> Engine:
             return type(engine)(small, library)
 
+        kinds = _untested(spec, library, name)
         try:
-            # A named engine is not compared: whoever names it wants this one.
-            problem = find_problem(spec, library, open_small) if spec.engine == "auto" else ""
-            return Verdict(problem, 0.0 if problem else decode_ms(engine))
+            problem = find_problem(spec, library, open_small, kinds)
+            return Verdict(problem, 0.0 if problem else decode_ms(engine), sorted(kinds))
         except (StageError, RuntimeError) as error:
             return Verdict(f"Its self-test could not run: {last_line(error)}.")
 
     return select(spec.device, spec.engine, lambda name: open_engine(name, spec, library), test)
+
+
+def _untested(spec: StageSpec, library: Library, engine: EngineName) -> dict[int, int]:
+    """Choose the layers to test: none for an engine that was named, as whoever names it wants this one."""
+    if spec.engine != "auto":
+        return {}
+    kinds = sample_layers(library.manifest, spec.first, spec.last)
+    return {window: index for window, index in kinds.items() if window not in spec.tested.get(engine, [])}
 
 
 def open_engine(name: EngineName, spec: StageSpec, library: Library) -> Engine:

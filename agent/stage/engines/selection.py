@@ -29,19 +29,21 @@ C = TypeVar("C", bound=Candidate)
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a self-test found: a `problem` (empty: none) and the milliseconds of one decode."""
+    """What a self-test found: a `problem` (empty: none), the milliseconds of one decode, and the kinds it tested."""
 
     problem: str
     decode_ms: float = 0.0
+    tested: list[int] = []
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The engine that was taken, why in a phrase, why each one before it was not, and the time of one decode."""
+    """The engine that was taken, why in a phrase, why each one before it was not, and what its self-test found."""
 
     engine: EngineName
     reason: str
     refused: dict[EngineName, str]
     decode_ms: float
+    tested: list[int] = []
 
 
 def engines_of(device: str) -> list[EngineName]:
@@ -58,7 +60,7 @@ def candidates(device: str, choice: EngineChoice) -> list[EngineName]:
 
 
 def select(
-    device: str, choice: EngineChoice, open_engine: Callable[[EngineName], C], test: Callable[[C], Verdict]
+    device: str, choice: EngineChoice, open_engine: Callable[[EngineName], C], test: Callable[[EngineName, C], Verdict]
 ) -> tuple[C, Selection]:
     """Open the engines in order until one passes its test and fuses its attention; one engine is open at a time.
 
@@ -74,9 +76,10 @@ def select(
                 raise
             refused[name] = str(error)
             continue
-        verdict = test(engine)
+        verdict = test(name, engine)
         if not verdict.problem and (engine.fused or choice == name or len(names) - len(refused) == 1):
-            return engine, Selection(name, _reason(device, choice, name, engine, verdict), refused, verdict.decode_ms)
+            reason = _reason(device, choice, name, engine, verdict)
+            return engine, Selection(name, reason, refused, verdict.decode_ms, verdict.tested)
         engine.close()
         if verdict.problem:
             refused[name] = verdict.problem
@@ -95,7 +98,8 @@ def _reason(device: str, choice: EngineChoice, name: EngineName, engine: Candida
     if choice != "auto":
         return f"{name} stands in for {choice}"
     fused = "fused" if engine.fused else "not fused"
-    return f"{name} passed its self-test on {device}, {fused}, {verdict.decode_ms:.2f} ms a token"
+    when = "" if verdict.tested else " before"
+    return f"{name} passed its self-test on {device}{when}, {fused}, {verdict.decode_ms:.2f} ms a token"
 
 
 def _all_refused(device: str, refused: dict[EngineName, str]) -> str:

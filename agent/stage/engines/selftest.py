@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,12 +36,15 @@ PROBE_STREAM = StreamId(-1)
 Array = npt.NDArray[Any]
 
 
-def find_problem(spec: StageSpec, library: Library, open_engine: Callable[[StageSpec], Engine]) -> str:
-    """Compare the layers of a range, one of each kind, with the reference; a sentence when one is off, else empty.
+def find_problem(
+    spec: StageSpec, library: Library, open_engine: Callable[[StageSpec], Engine], kinds: Mapping[int, int]
+) -> str:
+    """Compare layers of a range, of `kinds` as `sample_layers` has them, with the reference.
 
-    `open_engine` loads a small stage of the engine in question. Takes a second; raises StageLoadError, StepError.
+    Returns a sentence when one is off, else nothing. `open_engine` loads a small stage of the engine in question.
+    Takes a second for each kind; raises StageLoadError, StepError.
     """
-    for index in sample_layers(library.manifest, spec.first, spec.last):
+    for index in kinds.values():
         small = msgspec.structs.replace(
             spec, first=index, last=index + 1, streams=4, context_tokens=2 * TOKENS, kv_bytes=0, window_tokens=0
         )
@@ -60,13 +63,13 @@ def find_problem(spec: StageSpec, library: Library, open_engine: Callable[[Stage
     return ""
 
 
-def sample_layers(manifest: Manifest, first: int, last: int) -> list[int]:
-    """Choose one layer for each attention window of a range, without the model's ends where there is a choice."""
+def sample_layers(manifest: Manifest, first: int, last: int) -> dict[int, int]:
+    """Choose one layer for each attention window of a range, by window; no end of the model if possible."""
     chosen: dict[int, int] = {}
     for index in sorted(range(first, last), key=lambda index: (index in {0, manifest.layer_count - 1}, index)):
         attention = manifest.layer(index).attention
         chosen.setdefault(attention.window_tokens if attention else 0, index)
-    return sorted(chosen.values())
+    return chosen
 
 
 def decode_ms(engine: Engine) -> float:

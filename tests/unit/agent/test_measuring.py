@@ -18,6 +18,7 @@ from agent.link.store import Store
 from agent.measuring import Measuring, NotMeasured, measure_in_child
 from agent.settings import AgentSettings
 from agent.stage.speeds import Measured, MeasureSpec
+from agent.tested import TestedEngines
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.states import Pause
@@ -41,6 +42,7 @@ class Pc:
     digest: str
     owner: Volunteer
     measuring: Measuring = field(init=False)
+    tested: TestedEngines = field(init=False)
     said: list[Measurements] = field(default_factory=list)
     specs: list[MeasureSpec] = field(default_factory=list)
     stages_phase: StagesPhase = "none"
@@ -60,7 +62,8 @@ class Pc:
             await asyncio.sleep(0.005)
         if self.failure is not None:
             raise self.failure
-        return Measured([make_speed(embed_ms=0.1 if spec.embed else None, head_ms=0.9 if spec.head else None)])
+        speed = make_speed(embed_ms=0.1 if spec.embed else None, head_ms=0.9 if spec.head else None)
+        return Measured([speed], tested={speed.engine: [0]})
 
     def come(self, first: int = 1, last: int = 2) -> None:
         self.measuring.layers_came(self.digest, self.manifest, first, last)
@@ -87,8 +90,9 @@ async def pc(tmp_path: Path) -> AsyncIterator[Pc]:
 
     owner = always_here(data)
     pc = Pc(manifest, digest, owner)
+    pc.tested = TestedEngines(data, lambda: pc.usable_devices, lambda: pc.openvino)
     pc.measuring = Measuring(
-        data, store, Fetcher(store, dial), memory=MemoryBook(data, lambda: owner.policy),
+        data, store, Fetcher(store, dial), memory=MemoryBook(data, lambda: owner.policy), tested=pc.tested,
         settings=AgentSettings(), owner=owner, life=pc, quiet_s=0.0, run_child=pc.run_child,
     )  # fmt: skip
     task = asyncio.create_task(pc.measuring.run(pc.said.append, lambda: 1e9))
@@ -129,6 +133,9 @@ async def test_what_came_is_measured_once_and_told(pc: Pc) -> None:
     assert [known.numerics for known in pc.said[-1].units] == ["fast", "exact"]
     assert pc.said[-1].units[0].layer_bytes == pc.manifest.layer(1).size_bytes
     assert [(spec.stage.first, spec.embed, spec.head) for spec in pc.specs] == [(1, False, False)] * 2
+    # What was tested ahead is not tested again by a load in a hurry.
+    engine = pc.said[-1].units[0].speeds[0].engine
+    assert [pc.tested.windows(pc.digest, "CPU", numerics) for numerics in ("fast", "exact")] == [{engine: [0]}] * 2
     pc.come(2, 3)
     await until(lambda: len(pc.specs) == 4)
     assert pc.specs[-1].head

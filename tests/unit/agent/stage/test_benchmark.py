@@ -21,6 +21,7 @@ def test_each_engine_is_measured_with_the_ends_that_are_here(tmp_path: Path) -> 
     both = measure(MeasureSpec(spec, ["paged", "stateful"], 2, embed=True, head=True), Gate.private())
     assert [speed.engine for speed in both.speeds] == ["paged", "stateful"]
     assert all(speed.layer_ms > 0 and speed.embed_ms is not None and speed.head_ms is not None for speed in both.speeds)
+    assert both.tested == {"paged": [0], "stateful": [0]}
     inner = measure(MeasureSpec(spec, ["paged"], 2), Gate.private())
     assert [(speed.embed_ms, speed.head_ms) for speed in inner.speeds] == [(None, None)]
 
@@ -31,6 +32,16 @@ def test_a_device_that_cannot_run_the_layer_says_why(tmp_path: Path) -> None:
     found = measure(MeasureSpec(spec, ["stateful"], 2), Gate.private())
     assert found.speeds == []
     assert "GPU.9" in found.refused["stateful"]
+
+
+def test_an_engine_that_computes_wrongly_is_no_measure_of_this_pc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy_library(tmp_path, layers=3)
+    monkeypatch.setattr("agent.stage.engines.selftest._largest_error", lambda *_: 0.5)
+    found = measure(MeasureSpec(make_spec(tmp_path, first=1, last=2), ["paged"], 2), Gate.private())
+    assert (found.speeds, found.tested) == ([], {})
+    assert "off by 50.0%" in found.refused["paged"]
 
 
 def test_nothing_is_computed_once_the_gate_is_shut(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ class FakeEngine:
 
     opened = 0
 
-    def __init__(self, name: EngineName, *, fused: bool = True, problem: str = "", decode_ms: float = 2.0) -> None:
-        self.name, self.fused, self.verdict = name, fused, Verdict(problem, decode_ms)
+    def __init__(
+        self, name: EngineName, *, fused: bool = True, problem: str = "", decode_ms: float = 2.0, before: bool = False
+    ) -> None:
+        self.name, self.fused, self.verdict = name, fused, Verdict(problem, decode_ms, [] if before else [0])
         assert FakeEngine.opened == 0
         FakeEngine.opened += 1
 
@@ -37,7 +39,7 @@ def chosen(
         return FakeEngine(name, **known)  # type: ignore[arg-type]  # a test's own keyword arguments
 
     FakeEngine.opened = 0
-    engine, selection = select(device, choice, open_engine, lambda engine: engine.verdict)
+    engine, selection = select(device, choice, open_engine, lambda _, engine: engine.verdict)
     assert FakeEngine.opened == 1
     assert engine.name == selection.engine
     return selection
@@ -56,7 +58,11 @@ def test_only_paged_has_a_stand_in() -> None:
 
 def test_the_preferred_engine_is_taken_when_it_passes() -> None:
     selection = chosen()
-    assert selection == Selection("paged", "paged passed its self-test on CPU, fused, 2.00 ms a token", {}, 2.0)
+    assert selection == Selection("paged", "paged passed its self-test on CPU, fused, 2.00 ms a token", {}, 2.0, [0])
+
+
+def test_who_passed_before_is_taken_by_that() -> None:
+    assert chosen(paged={"before": True}).reason == "paged passed its self-test on CPU before, fused, 2.00 ms a token"
 
 
 def test_an_engine_that_cannot_be_loaded_gives_way() -> None:

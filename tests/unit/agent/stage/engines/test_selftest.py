@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from agent.stage import engines
 from agent.stage.engines import load, load_selected, stateful
 from agent.stage.engines.blocks import BlockPool
 from agent.stage.engines.library import Library
@@ -16,7 +18,7 @@ from agent.stage.engines.paged import PagedEngine
 from agent.stage.engines.selftest import decode_ms, find_problem, sample_layers
 from agent.stage.engines.stateful import StatefulEngine
 from agent.stage.errors import EngineFailed
-from agent.stage.types import StreamId
+from agent.stage.types import EngineName, StreamId
 from tests.support.stage import make_row, make_spec
 from tests.support.toy_library import toy_library
 
@@ -32,14 +34,15 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def problem(folder: Path, **fields: Any) -> str:
     spec = make_spec(folder, **{"last": 5, **fields})
-    return find_problem(spec, Library(folder), load)
+    library = Library(folder)
+    return find_problem(spec, library, load, sample_layers(library.manifest, spec.first, spec.last))
 
 
 def test_one_inner_layer_of_each_kind_is_tested(library: Path) -> None:
     manifest = Library(library).manifest
-    assert sample_layers(manifest, 0, 5) == [1, 2]
-    assert sample_layers(manifest, 3, 5) == [3, 4]
-    assert sample_layers(manifest, 0, 1) == [0]
+    assert sample_layers(manifest, 0, 5) == {0: 2, 6: 1}
+    assert sample_layers(manifest, 3, 5) == {6: 3, 0: 4}
+    assert sample_layers(manifest, 0, 1) == {0: 0}
 
 
 @pytest.mark.parametrize(
@@ -107,6 +110,33 @@ def test_the_next_engine_takes_over_from_one_that_fails(library: Path, monkeypat
     assert load_selected(make_spec(library, engine="auto"))[1].refused == {
         "paged": "Its self-test could not run: The device hung."
     }
+
+
+@pytest.mark.parametrize(
+    ("passed", "left"), [({}, [0, 6]), ({"paged": [6]}, [0]), ({"paged": [0, 6]}, []), ({"stateful": [0, 6]}, [0, 6])]
+)
+def test_only_kinds_that_the_engine_has_not_passed_here_are_tested(
+    library: Path, monkeypatch: pytest.MonkeyPatch, passed: dict[EngineName, list[int]], left: list[int]
+) -> None:
+    asked = list[dict[int, int]]()
+
+    def note(*given: Any) -> str:
+        asked.append(given[-1])
+        return ""
+
+    monkeypatch.setattr(engines, "find_problem", note)
+    spec = msgspec.structs.replace(make_spec(library, last=5, engine="auto"), tested=passed)
+    engine, selection = load_selected(spec)
+    engine.close()
+    assert [sorted(kinds) for kinds in asked] == [left]
+    assert (selection.engine, selection.tested) == ("paged", left)
+    assert (" before, " in selection.reason) == (not left)
+
+
+def test_a_named_engine_is_not_compared(library: Path) -> None:
+    engine, selection = load_selected(make_spec(library, engine="paged"))
+    engine.close()
+    assert selection.tested == []
 
 
 def test_a_decode_is_timed_and_leaves_nothing(library: Path) -> None:
