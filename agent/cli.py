@@ -22,10 +22,10 @@ import psutil
 from agent.cli_control import add_commands, ask_status, enrol_running, status_lines
 from agent.control.errors import ControlError, ControlUnavailable
 from agent.control.protocol import Told
-from agent.joining import join, own_name
+from agent.joining import MAX_INVITE_BYTES, delete_invite, invite_text, join, own_name, read_invite
 from agent.link import invite as invites
 from agent.link.enrolment import EnrolState
-from agent.link.errors import IdentityMissing, InviteDamaged, LinkError
+from agent.link.errors import IdentityMissing, LinkError
 from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore
 from agent.link.store_errors import StoreError
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 EXIT_NOT_RUNNING = 3
 EXIT_DISK = 16
-MAX_INVITE_FILE_BYTES = 64 * 1024
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -94,7 +93,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="join with this invite first if this PC is in no fleet; the file is deleted then",
     )
     running.add_argument(
-        "--wait", action="store_true", help="without an identity, wait until the tray or `enrol` brings an invite"
+        "--wait",
+        action="store_true",
+        help="without an identity, run all the same and wait for one: from the invite file, the tray or `enrol`",
     )
     running.add_argument(
         "--volunteer",
@@ -140,23 +141,14 @@ def _enrol(options: argparse.Namespace) -> int:
         print(enrol_running(options.data, text, options.name, _Telling().tell))
     else:
         print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
-    if options.delete_invite_file:
-        _delete_invite(options.invite_file)
+    if options.delete_invite_file and options.invite_file is not None:
+        delete_invite(options.invite_file)
     return 0
 
 
 def _join(folder: Path, invite: invites.Invite, *, name: str, force: bool = False) -> Identity:
     telling = _Telling()
     return asyncio.run(join(folder, invite, Keystore("agent"), name=name, force=force, on_state=telling.take))
-
-
-def _delete_invite(path: Path | None) -> None:
-    """Remove a used invite; one that cannot be removed is worth a warning, not a failure."""
-    if path is not None:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("The used invite %s cannot be deleted (%s); delete it by hand.", path, error.strerror)
 
 
 class _Telling:
@@ -180,21 +172,12 @@ class _Telling:
 
 
 def _read_invite(path: Path | None) -> str:
-    if path is None:
-        if sys.stdin.isatty():
-            print("Paste the invite and press Enter:", file=sys.stderr, flush=True)
-            data = sys.stdin.buffer.readline(MAX_INVITE_FILE_BYTES + 1)
-        else:
-            data = sys.stdin.buffer.read(MAX_INVITE_FILE_BYTES + 1)
-    else:
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_INVITE_FILE_BYTES + 1)
-        except OSError as error:
-            raise InviteDamaged(f"{path} cannot be read ({error.strerror}); check the file's name.") from None
-    if len(data) > MAX_INVITE_FILE_BYTES:
-        raise InviteDamaged("This is too long to be an invite; copy the one line again.")
-    return data.decode("utf-8-sig", errors="replace")
+    if path is not None:
+        return read_invite(path)
+    if sys.stdin.isatty():
+        print("Paste the invite and press Enter:", file=sys.stderr, flush=True)
+        return invite_text(sys.stdin.buffer.readline(MAX_INVITE_BYTES + 1))
+    return invite_text(sys.stdin.buffer.read(MAX_INVITE_BYTES + 1))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -208,7 +191,7 @@ def _run(options: argparse.Namespace) -> int:
     )
     with lock_folder(options.data):
         identity = _identity_for_run(options.data, options.invite_file, wait=options.wait)
-        return _serve(options.data, identity, settings)
+        return _serve(options.data, identity, settings, options.invite_file)
 
 
 def _identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> Identity | None:
@@ -216,18 +199,18 @@ def _identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> 
     try:
         identity = load_identity(folder / "identity", Keystore("agent"))
     except IdentityMissing:
+        if wait:
+            return None  # the running agent joins: whoever looks sees how far it is
         if invite_file is None:
-            if wait:
-                return None
             raise
         invite = invites.decode(_read_invite(invite_file))
         identity = _join(folder, invite, name=own_name())
-        _delete_invite(invite_file)
+        delete_invite(invite_file)
     ensure_made_here(identity)
     return identity
 
 
-def _serve(folder: Path, identity: Identity | None, settings: AgentSettings) -> int:
+def _serve(folder: Path, identity: Identity | None, settings: AgentSettings, invite_file: Path | None) -> int:
     # The links take a moment to import; the other commands do without.
     from agent.program import Program
     from agent.stage import affinity
@@ -238,7 +221,7 @@ def _serve(folder: Path, identity: Identity | None, settings: AgentSettings) -> 
         affinity.pin_this_thread(affinity.other_cores(settings.cores))
 
     async def serve() -> None:
-        program = Program(folder, settings, Keystore("agent"), identity)
+        program = Program(folder, settings, Keystore("agent"), identity, invite_file=invite_file)
         with stopped_by_signals(program.stop):
             await program.run()
 

@@ -1,7 +1,11 @@
-"""Enrolling this PC: what the command line and the running agent both do. Raises LinkError kinds and OSError."""
+"""Enrolling this PC: what the command line and the running agent both do. Raises LinkError kinds and OSError.
+
+An invite is a secret: it comes from a file or standard input, never from the command line, which everybody can read.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from collections.abc import Callable
@@ -12,9 +16,14 @@ import psutil
 
 from agent.link.enrol_messages import Facts
 from agent.link.enrolment import EnrolState, enrol
+from agent.link.errors import InviteDamaged
 from agent.link.identity import Identity
 from agent.link.invite import Invite
 from agent.link.keystore import Keystore
+
+log = logging.getLogger(__name__)
+
+MAX_INVITE_BYTES = 64 * 1024
 
 
 def own_name() -> str:
@@ -41,3 +50,27 @@ async def join(
         memory_bytes=psutil.virtual_memory().total,
     )
     return await enrol(invite, folder / "identity", facts, keystore=keystore, on_state=on_state, force=force)
+
+
+def read_invite(path: Path) -> str:
+    """Read an invite from a file. Raises InviteDamaged."""
+    try:
+        with path.open("rb") as file:
+            return invite_text(file.read(MAX_INVITE_BYTES + 1))
+    except OSError as error:
+        raise InviteDamaged(f"{path} cannot be read ({error.strerror}); check the file's name.") from None
+
+
+def invite_text(data: bytes) -> str:
+    """Return what may be an invite as text. Raises InviteDamaged if it is far too long for one."""
+    if len(data) > MAX_INVITE_BYTES:
+        raise InviteDamaged("This is too long to be an invite; copy the one line again.")
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def delete_invite(path: Path) -> None:
+    """Remove a used invite; one that cannot be removed is worth a warning, not a failure."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("The used invite %s cannot be deleted (%s); delete it by hand.", path, error.strerror)

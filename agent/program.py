@@ -19,6 +19,7 @@ from agent.control.endpoint import endpoint_of
 from agent.control.errors import ControlUnavailable, OrderRefused
 from agent.control.protocol import StageShown, Status
 from agent.control.server import ControlServer
+from agent.first_run import join_with_file
 from agent.history import History, Meter
 from agent.joining import join
 from agent.link import invite as invites
@@ -39,6 +40,7 @@ from agent.stage.gate import Gate, Gates
 from agent.threads import finish_in_thread
 from agent.volunteer.clock import steady_s
 from agent.volunteer.duty import Volunteer
+from agent.volunteer.group_policy import wishes_of_machine
 from agent.volunteer.keeping import PolicyKeeper, forget_policy
 from agent.volunteer.policy import Policy
 from agent.volunteer.probes.base import SystemEvent
@@ -73,7 +75,10 @@ class Unenrolled:
 
 
 class Program:
-    """Made on the event loop, in a locked data folder; `run` returns after `stop`. Raises OSError."""
+    """Made on the event loop, in a locked data folder; `run` returns after `stop`. Raises OSError.
+
+    Without an identity it joins with the invite in `invite_file` as soon as there is one, or when it is told to.
+    """
 
     def __init__(
         self,
@@ -82,11 +87,13 @@ class Program:
         keystore: Keystore,
         identity: Identity | None,
         *,
+        invite_file: Path | None = None,
         adjust: Callable[[Policy], Policy] = lambda policy: policy,
         make_service: Callable[..., AgentService] = AgentService,
     ) -> None:
         self._folder, self._settings, self._keystore = folder, settings, keystore
         self._identity = identity
+        self._invite_file = invite_file
         self._make_service = make_service
         self._service: AgentService | None = None
         self._unenrolled = Unenrolled()
@@ -103,6 +110,7 @@ class Program:
         if settings.volunteer == "away":
             self._board = open_board(folder, on_input=self._see, on_event=self._hear)
         self._delay = SleepDelay()
+        self._machine_wishes = wishes_of_machine()
         self._volunteer = Volunteer(
             self._keeper(),
             Gates(folder / "gates"),
@@ -194,7 +202,7 @@ class Program:
                 raise OrderRefused(str(error), "failed") from None
             finally:
                 self._device_code, self._unenrolled.link_phase = "", "unenrolled"
-        self._identity = identity
+        self._identity, self._invite_file = identity, None
         self._enrolled.set()
         return f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}."
 
@@ -215,10 +223,11 @@ class Program:
         self._volunteer.keeper = self._keeper()
         async with self._volunteering(self._unenrolled):
             waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._enrolled)]
+            joining = asyncio.create_task(join_with_file(self._invite_file, self.enrol), name="first run")
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for wait in waits:
+                for wait in (*waits, joining):
                     await _end(wait)
 
     async def _serve(self, identity: Identity) -> None:
@@ -253,12 +262,13 @@ class Program:
     def _keeper(self) -> PolicyKeeper:
         identity = self._identity
         if identity is None:
-            return PolicyKeeper(self._folder, now_s=time.time())
+            return PolicyKeeper(self._folder, machine=self._machine_wishes, now_s=time.time())
         return PolicyKeeper(
             self._folder,
             fleet=identity.fleet_id,
             device=identity.device_id,
             authorities=lambda: read_authorities(identity.authorities_pem),
+            machine=self._machine_wishes,
             now_s=time.time(),
         )
 

@@ -22,7 +22,7 @@ from cryptography import x509
 from agent.link.keystore import write_private
 from agent.volunteer.documents import MAX_BODY_BYTES, PolicyBody, PolicyDocument, judge_document
 from agent.volunteer.errors import PolicyRefused, SettingsUnreadable, WishRefused
-from agent.volunteer.policy import Merged, Wishes, merge
+from agent.volunteer.policy import Merged, Wishes, combine_wishes, merge
 from agent.volunteer.wishes import PlainValue, check_wishes, from_plain, with_value
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class OwnerSettings(msgspec.Struct, frozen=True):
 class PolicyKeeper:
     """What the parties want, kept in the data folder. Reads both files when made; never raises for what it finds.
 
-    Without a `fleet` there is no administrator.
+    Without a `fleet` there is no administrator but the machine's own: `machine` says what it wants at a Unix time.
     """
 
     def __init__(
@@ -51,9 +51,10 @@ class PolicyKeeper:
         fleet: str = "",
         device: str = "",
         authorities: Callable[[], Sequence[x509.Certificate]] = list,
+        machine: Callable[[float], Wishes] = lambda now_s: Wishes(),
         now_s: float,
     ) -> None:
-        self._folder = folder
+        self._folder, self._machine = folder, machine
         self._fleet, self._device, self._authorities = fleet, device, authorities
         self.problems: dict[str, str] = {}
         """Sentences for people, by file."""
@@ -78,10 +79,11 @@ class PolicyKeeper:
 
     def merged(self, now_s: float) -> Merged:
         """Combine what everybody wants at this Unix time."""
-        admin = self._admin
+        admin, machine = self._admin, self._machine(now_s)
         if admin is None:
-            return merge(Wishes(), self._owner.wishes)
-        return merge(admin.wishes, self._owner.wishes, admin_expired=admin.expires_s <= now_s)
+            return merge(machine, self._owner.wishes)
+        both = combine_wishes(admin.wishes, machine)
+        return merge(both, self._owner.wishes, admin_expired=admin.expires_s <= now_s)
 
     def take(self, document: PolicyDocument, now_s: float) -> int:
         """Judge a document from the console and keep it; return its revision. Raises PolicyRefused."""

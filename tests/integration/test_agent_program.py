@@ -70,13 +70,14 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, identity: Identity | None) -> AsyncIterator[Running]:
+async def running(folder: Path, identity: Identity | None, invite_file: Path | None = None) -> AsyncIterator[Running]:
     """Run the agent of a machine nobody sits at."""
     children = Children()
     make = functools.partial(
         AgentService, start_child=children, list_devices=find_runtime, backoff=Backoff(uniform=lambda low, high: 0.05)
     )
-    program = Program(folder, AgentSettings(volunteer="always"), KEYS, identity, make_service=make)
+    settings = AgentSettings(volunteer="always")
+    program = Program(folder, settings, KEYS, identity, invite_file=invite_file, make_service=make)
     task = asyncio.create_task(program.run())
     try:
         endpoint = endpoint_of(folder)
@@ -206,6 +207,17 @@ async def test_an_agent_without_a_fleet_waits_and_is_enrolled_through_its_socket
             assert told[-1].phase == "enrolled"
             status = await follow(client, "available")
             assert (status.link, status.device_id) == ("connected", console.device().device_id)
+
+
+async def test_an_invite_that_an_installer_left_is_used_and_gone(tmp_path: Path, runtime: Path) -> None:
+    async with open_office(tmp_path / "office") as console:
+        folder, invite = tmp_path / "data", tmp_path / "invite.txt"
+        folder.mkdir()
+        invite.write_text(invites.encode(console.invite()), encoding="utf-8")
+        async with running(folder, None, invite), ControlClient.open(folder, "test") as client:
+            status = await follow(client, "available")
+            assert (status.link, status.device_id) == ("connected", console.device().device_id)
+            assert not invite.exists()
 
 
 async def test_the_end_is_ordered_through_the_socket_and_the_release_is_not_the_end(fleet: Fleet) -> None:
