@@ -13,7 +13,7 @@ from console.fleet.errors import LogNotSent
 from console.fleet.lately import KEPT, KEPT_S, LOG_LINES, Sample, Samples
 from tests.support.agents import running_agent
 from tests.support.fleet import Fleet, join, running_fleet
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_two_who_ask_for_a_log_get_one_answer(fleet: Fleet) -> None:
     assert await asyncio.gather(*asked) == [["one", "two"]] * 2
     await ann.say(LogLines(["nobody asked"]))
     await ann.say(Heartbeat(7))
-    await fleet.wait_for(lambda: fleet.hub.agents()[0].heartbeat is not None)
+    await until(lambda: fleet.hub.agents()[0].heartbeat is not None)
 
 
 async def test_a_log_that_cannot_be_had_says_why(fleet: Fleet) -> None:
