@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 MAX_BODY_BYTES = 2 << 20
-"""Far more text than any context holds; tokenizing it stays well under a second."""
+"""Far more text than any context holds. Tokenizing it takes seconds, in a thread: see `openai.prompts`."""
 BODY_TIMEOUT_S = 30.0
 _MISSING = re.compile(r"missing required field `(\w+)`")
 
@@ -103,8 +103,13 @@ async def read_body(request: Request, limit_bytes: int = MAX_BODY_BYTES) -> byte
     except TimeoutError:
         raise ApiError(408, "The request body did not arrive in time; send it again.", code="timeout") from None
     except ClientDisconnect:
-        raise ApiError(400, "The client left before its request was complete.", code="disconnected") from None
+        raise client_left() from None
     return b"".join(chunks)
+
+
+def client_left() -> ApiError:
+    """End a request whose client has closed its connection; nobody will read it."""
+    return ApiError(400, "The client left before its request was complete.", code="disconnected")
 
 
 def _too_large(limit_bytes: int) -> ApiError:

@@ -232,7 +232,10 @@ class PipelineStatus(msgspec.Struct, frozen=True):
 
 
 class Generator(Protocol):
-    """What the API sees of a deployed model. All calls on the service's event loop."""
+    """What the API sees of a deployed model.
+
+    All calls on the service's event loop, but for those that make tokens of text and text of tokens: any thread.
+    """
 
     model_id: str
 

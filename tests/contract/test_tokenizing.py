@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -12,6 +13,7 @@ import httpx2
 import pytest
 
 from console.api.openai.completions import CompletionRequest
+from console.api.openai.prompts import SHORT_BYTES
 from console.api.openai.requests import ChatRequest
 from console.api.openai.response_requests import ResponsesRequest
 from console.pipeline.coordinator import Coordinator
@@ -52,20 +54,93 @@ async def test_text_and_conversations_become_tokens_and_text_again(http: httpx2.
     assert texts["token_strs"] == ["H", "i"]
 
 
-async def test_long_texts_keep_nobody_waiting(http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+ASKS: dict[str, dict[str, Any]] = {
+    "/tokenize": {"prompt": "Hi"},
+    "/detokenize": {"tokens": [72, 105]},
+    "/v1/chat/completions": {"messages": HI, "max_tokens": 1},
+    "/v1/completions": {"prompt": "Hi", "max_tokens": 1},
+    "/v1/responses": {"input": "Hi", "max_output_tokens": 1},
+}
+
+
+@pytest.mark.parametrize("path", ASKS)
+async def test_text_becomes_tokens_and_back_beside_the_event_loop(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     threads: list[threading.Thread] = []
-    for name in ("encode_text", "decode"):
+    for name in ("encode_chat", "encode_text", "decode"):
         real = getattr(Coordinator, name)
 
-        def noted(self: Coordinator, given: Any, real: Any = real) -> Any:
+        def noted(self: Coordinator, given: Any, *more: Any, real: Any = real) -> Any:
             threads.append(threading.current_thread())
-            return real(self, given)
+            return real(self, given, *more)
 
         monkeypatch.setattr(Coordinator, name, noted)
-    tokens = (await http.post("/tokenize", json={"model": "toy", "prompt": "Hi"})).json()["tokens"]
-    await http.post("/detokenize", json={"model": "toy", "tokens": tokens})
-    assert len(threads) == 2
+    assert (await http.post(path, json={"model": "toy"} | ASKS[path])).status_code == 200
+    assert threads
     assert threading.main_thread() not in threads
+
+
+async def test_a_stream_goes_on_while_a_long_prompt_is_tokenized(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on, real = asyncio.Event(), threading.Event(), Coordinator.encode_chat
+    loop = asyncio.get_running_loop()
+
+    def slow(self: Coordinator, messages: Any, tools: Any = None) -> list[int]:
+        if len(messages[0]["content"]) > SHORT_BYTES:
+            loop.call_soon_threadsafe(began.set)
+            go_on.wait(PATIENCE_S)
+        return real(self, messages, tools)
+
+    monkeypatch.setattr(Coordinator, "encode_chat", slow)
+    long = [{"role": "user", "content": "x" * (SHORT_BYTES + 1)}]
+    asking = asyncio.create_task(http.post("/v1/chat/completions", json={"model": "toy", "messages": long}))
+    await began.wait()
+    whole = await http.post("/v1/chat/completions", json={"model": "toy", "messages": HI, "max_tokens": 20})
+    assert whole.json()["usage"]["completion_tokens"] == 20
+    assert not asking.done()
+    go_on.set()
+    assert (await asking).json()["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_who_takes_a_request_back_or_leaves_does_not_wait_for_its_prompt(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    began, go_on, asked = asyncio.Event(), threading.Event(), list[str]()
+    loop = asyncio.get_running_loop()
+
+    def slow(self: Coordinator, text: str) -> list[int]:
+        asked.append(text)
+        loop.call_soon_threadsafe(began.set)
+        go_on.wait(PATIENCE_S)
+        return [1]
+
+    monkeypatch.setattr(Coordinator, "encode_text", slow)
+    asking = [
+        asyncio.create_task(
+            http.post("/v1/completions", json={"model": "toy", "prompt": name}, headers={"x-request-id": name})
+        )
+        for name in ("first", "second")
+    ]
+    await began.wait()
+    try:
+        for task, name in zip(asking, ("first", "second"), strict=True):
+            if leaves:
+                task.cancel()
+                await asyncio.wait([task])
+                continue
+            while (await http.post(f"/v1/requests/{name}/cancel")).status_code == 404:
+                await asyncio.sleep(0.001)
+            assert (await task).json()["error"]["code"] == "request_cancelled"
+        if leaves:
+            while (await http.post("/v1/requests/second/cancel")).status_code != 404:
+                await asyncio.sleep(0.001)
+    finally:
+        go_on.set()
+    assert (await http.post("/tokenize", json={"model": "toy", "prompt": "third"})).status_code == 200
+    assert asked == ["first", "third"]
 
 
 async def test_what_is_wrong_is_named(http: httpx2.AsyncClient, expected_logs: ExpectLogs) -> None:

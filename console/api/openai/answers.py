@@ -11,10 +11,11 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from console.api.http import ApiError, json_response
+from console.api.http import ApiError, client_left, json_response
 from console.api.openai.several import Placed, close_events, ended_early
 from console.api.openai.shapes import KEEP_ALIVE, Answered, EventWriter
 from console.pipeline.types import Ending, Failed, Finished, Text, TokenLogprobs
@@ -85,6 +86,16 @@ async def while_wanted(receive: Receive, work: Awaitable[T], cancelled: asyncio.
         for future in (task, gone):
             future.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def wanted_by(request: Request, work: Awaitable[T], cancelled: asyncio.Future[None]) -> T:
+    """Await what an answer needs before it begins; the body must be read. Raises ApiError when nobody wants it."""
+    try:
+        return await while_wanted(request.receive, work, cancelled)
+    except ClientLeft:
+        raise client_left() from None
+    except TakenBack:
+        raise taken_back() from None
 
 
 class WholeAnswer(Response):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent.threads import finish_in_thread
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
 from console.api.models import ModelCard, ModelDirectory, ModelList
-from console.api.openai.answers import StreamedAnswer, WholeAnswer
+from console.api.openai.answers import StreamedAnswer, WholeAnswer, wanted_by
 from console.api.openai.bodies import ChatBody, ChunkWriter, chat_body
 from console.api.openai.cancelling import CancelBody, RunningRequests
 from console.api.openai.completions import (
@@ -27,6 +27,7 @@ from console.api.openai.completions import (
 from console.api.openai.grammars import answer_grammar, check_grammar
 from console.api.openai.openapi import Endpoint, document
 from console.api.openai.parameters import AnyRequest, IgnoredFields
+from console.api.openai.prompts import Tokenizing
 from console.api.openai.requests import ChatRequest, parse_chat
 from console.api.openai.response_bodies import ResponseBody, ResponseWriter, whole_response
 from console.api.openai.response_requests import ResponsesRequest, parse_responses
@@ -49,6 +50,8 @@ from console.pipeline.errors import ContextExceeded
 from console.pipeline.types import GenerationRequest, Generator
 from console.registry.records import Principal
 
+T = TypeVar("T")
+
 
 class OpenAIRoutes:
     """Serves /v1 from the deployed models."""
@@ -58,6 +61,7 @@ class OpenAIRoutes:
         self._gate = gate
         self._quotas = quotas
         self._running = RunningRequests()
+        self._tokenizing = Tokenizing()
         self._ignored = IgnoredFields()
 
     def routes(self) -> list[Route]:
@@ -113,17 +117,17 @@ class OpenAIRoutes:
 
     async def chat(self, request: Request) -> Response:
         await self._gate.require(request, "chat")
-        asked = parse_chat(parse_object(await read_body(request)), self._ignored)
+        asked = parse_chat(await _read(request), self._ignored)
         generator = self._admit(request, asked.model, asked.answers)
         dialect, calls = generator.dialect, asked.calls
         grammar = answer_grammar(asked.schema, calls, dialect)
         param = "tools" if calls.tools else "response_format"
         await check_grammar(grammar, param)
-        prompt = _prompt(asked, calls, generator)
+        identity = Identity.new("chatcmpl-", generator.model_id)
+        prompt = await self._tokens(request, identity, partial(_prompt, asked, calls, generator))
         reader = partial(
             SpeechReader, dialect.calls if calls.tools else None, thinks=dialect.thinks, opened=dialect.opened
         )
-        identity = Identity.new("chatcmpl-", generator.model_id)
         return self._answer(
             request, asked, generator, [prompt], identity,
             body=partial(chat_body, identity, reader=reader, logprobs=bool(asked.logprobs)),
@@ -136,25 +140,27 @@ class OpenAIRoutes:
 
     async def complete(self, request: Request) -> Response:
         await self._gate.require(request, "chat")
-        asked = parse_completion(parse_object(await read_body(request)), self._ignored)
+        asked = parse_completion(await _read(request), self._ignored)
         request.state.prompt_param = "prompt"
         generator = self._admit(request, asked.model, len(asked.prompts) * asked.answers)
         identity = Identity.new("cmpl-", generator.model_id)
+        prompts = await self._tokens(request, identity, partial(asked.encode, generator))
         return self._answer(
-            request, asked, generator, asked.encode(generator), identity,
+            request, asked, generator, prompts, identity,
             body=partial(completion_body, identity, asked),
             writer=lambda: CompletionWriter(identity, asked),
         )  # fmt: skip
 
     async def respond(self, request: Request) -> Response:
         await self._gate.require(request, "chat")
-        asked = parse_responses(parse_object(await read_body(request)), self._ignored)
+        asked = parse_responses(await _read(request), self._ignored)
         request.state.prompt_param = "input"
         generator = self._admit(request, asked.model, 1)
         identity = Identity.new("resp_", generator.model_id)
+        prompt = await self._tokens(request, identity, lambda: generator.encode_chat(asked.plain_messages()))
         reader = partial(SpeechReader, thinks=generator.dialect.thinks, opened=generator.dialect.opened)
         return self._answer(
-            request, asked, generator, [generator.encode_chat(asked.plain_messages())], identity,
+            request, asked, generator, [prompt], identity,
             body=partial(whole_response, identity, asked, reader=reader),
             writer=lambda: ResponseWriter(identity, asked, reader()),
         )  # fmt: skip
@@ -174,18 +180,27 @@ class OpenAIRoutes:
 
     async def tokenize(self, request: Request) -> Response:
         principal = await self._gate.require(request, "chat")
-        asked = parse_tokenize(parse_object(await read_body(request)), self._ignored)
+        asked = parse_tokenize(await _read(request), self._ignored)
         self._check_model(principal, asked.model)
         generator = self._generator(asked.model)
-        # As long as the body may be, it would keep every answer waiting for the loop.
-        return json_response(await finish_in_thread(lambda: tokenized(asked, generator)))
+        context = generator.context_tokens
+        return json_response(await self._in_turn(request, lambda: tokenized(asked, generator, context)))
 
     async def detokenize(self, request: Request) -> Response:
         principal = await self._gate.require(request, "chat")
-        asked = convert(parse_object(await read_body(request)), DetokenizeRequest)
+        asked = convert(await _read(request), DetokenizeRequest)
         self._check_model(principal, asked.model)
         generator = self._generator(asked.model)
-        return json_response(await finish_in_thread(lambda: detokenized(asked, generator)))
+        return json_response(await self._in_turn(request, lambda: detokenized(asked, generator)))
+
+    async def _tokens(self, request: Request, identity: Identity, make: Callable[[], T]) -> T:
+        """Make a prompt's tokens for as long as somebody wants the answer. Raises ApiError and what `make` raises."""
+        names = (identity.answer_id, request.state.request_id)
+        with self._running.running(request.state.principal.key_id, names) as cancelled:
+            return await wanted_by(request, self._in_turn(request, make), cancelled)
+
+    async def _in_turn(self, request: Request, make: Callable[[], T]) -> T:
+        return await self._tokenizing.run(request.state.principal.key_id, request.state.body_bytes, make)
 
     def _admit(self, request: Request, model_id: str, answers: int) -> Generator:
         """Return the model that answers, if this key may ask it for so many answers now. Raises ApiError."""
@@ -242,6 +257,13 @@ class OpenAIRoutes:
             raise ApiError(
                 503, str(error), code=error.code, retry_after_s=error.retry_after_s, should_retry=True
             ) from None
+
+
+async def _read(request: Request) -> dict[str, Any]:
+    """Read a JSON object and note its size. Raises ApiError."""
+    body = await read_body(request)
+    request.state.body_bytes = len(body)
+    return parse_object(body)
 
 
 def _prompt(asked: ChatRequest, calls: CallPlan, generator: Generator) -> list[int]:

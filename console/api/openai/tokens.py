@@ -64,8 +64,8 @@ def parse_tokenize(raw: dict[str, Any], ignored: IgnoredFields) -> TokenizeReque
     return asked
 
 
-def tokenized(asked: TokenizeRequest, generator: Generator) -> TokenizeBody:
-    """Tokenize. Raises PromptError."""
+def tokenized(asked: TokenizeRequest, generator: Generator, context_tokens: int) -> TokenizeBody:
+    """Tokenize; `context_tokens` are the model's. Raises PromptError."""
     if asked.messages is not None:
         ids = generator.encode_chat([said.plain(f"messages[{place}]") for place, said in enumerate(asked.messages)])
     else:
@@ -73,7 +73,7 @@ def tokenized(asked: TokenizeRequest, generator: Generator) -> TokenizeBody:
     texts = (
         [generator.token_bytes(token).decode(errors="replace") for token in ids] if asked.return_token_strs else None
     )
-    return TokenizeBody(len(ids), generator.context_tokens, ids, texts)
+    return TokenizeBody(len(ids), context_tokens, ids, texts)
 
 
 def detokenized(asked: DetokenizeRequest, generator: Generator) -> DetokenizeBody:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,6 +34,25 @@ def test_text_survives_encoding_and_decoding() -> None:
     assert len(ids) == len("Hello <b> & 'you' 😀".encode())
     assert tokenizer.decode(ids) == "Hello <b> & 'you' 😀"
     assert tokenizer.decode([*ids, EOS]) == "Hello <b> & 'you' 😀"
+
+
+def test_other_threads_go_on_while_a_long_text_is_tokenized_and_put_together_again() -> None:
+    tokenizer, text = make_tokenizer(), "ab" * 300_000
+    with ThreadPoolExecutor(1) as threads:
+        encoding = threads.submit(tokenizer.encode_text, text)
+        assert turns_beside(encoding) > 10
+        decoding = threads.submit(tokenizer.decode, encoding.result())
+        assert turns_beside(decoding) > 10
+        assert decoding.result() == text
+
+
+def turns_beside(running: Future[Any]) -> int:
+    """Count how often this thread gets its turn until the other one is done."""
+    turns = 0
+    while not running.done():
+        time.sleep(0.001)
+        turns += 1
+    return turns
 
 
 @pytest.mark.parametrize("template", ["{{ raise_exception('roles must alternate') }}", "", "{{ 1 // 0 }}"])
