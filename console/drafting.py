@@ -92,6 +92,7 @@ def make_drafts(
         numerics=request.numerics,
         context_tokens=min(request.context, manifest.context_tokens),
         streams=request.streams,
+        constrains=False,
     )
     model = DraftModel(manifest.model_id, spec, vocab_size=tokenizer.vocab_size, stops=tokenizer.eos_ids)
     return Speculator(model), model

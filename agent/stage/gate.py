@@ -124,10 +124,6 @@ class Gate:
         """Say that this process lives."""
         self._words[_BEAT_NS] = time.monotonic_ns()
 
-    def load(self) -> None:
-        """Say that this process loads something and may not beat meanwhile; its next beat ends that."""
-        self._words[_BEAT_NS] = 0
-
 
 class Gates:
     """The gates of all stages of this PC, shut together by whoever hears of the owner first. Any thread.

@@ -1,4 +1,4 @@
-"""Which token ids may follow what an answer says already: a grammar's masks. Imports llguidance at the first use.
+"""Which token ids may follow what an answer says already: a grammar's masks. Only what uses llguidance imports it.
 
 A grammar is text in llguidance's dialect of Lark; `%json {...}` in it stands for whatever a JSON schema allows. A mask
 follows from the grammar and the answer's token ids alone, so an answer that is verified, recomputed or moved to another
@@ -11,7 +11,7 @@ limits: they bound what a request costs, in memory and in time.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,7 @@ import numpy.typing as npt
 
 from agent.link.manifests import MAX_TOKENIZER_BYTES, tokenizer_file
 from agent.stage.errors import GrammarUnusable
-from agent.stage.gate import Gate
-from shard_export.library.errors import LibraryError
 from shard_export.library.manifest import Manifest
-from shard_export.library.store import load_manifest
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -65,63 +62,51 @@ def first_line(message: str) -> str:
 
 
 def can_constrain(folder: Path, manifest: Manifest) -> bool:
-    """Whether a tail with this library folder can keep answers to grammars."""
+    """Whether a tail with this library folder has what it takes to keep answers to grammars."""
     record = tokenizer_file(manifest)
     there = record is not None and (folder / record.path).is_file()
     return there and importlib.util.find_spec("llguidance") is not None
 
 
 class Grammars:
-    """The grammars of one model's answers. Its tokenizer is read when the first one is opened."""
+    """The grammars of one model's answers."""
 
-    def __init__(self, folder: Path, gate: Gate | None = None) -> None:
-        """The tokenizer is read only while `gate` is open."""
-        self._folder = folder
-        self._gate = gate or Gate.private()
-        self._vocab_size = 0
-        self._tokenizer: LLTokenizer | None = None
+    def __init__(self, tokenizer: LLTokenizer, vocab_size: int) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
 
-    def open(self, grammar: str) -> Constraint:
-        """Begin an answer. Raises GrammarUnusable, or Yielded before the tokenizer is read."""
-        size = len(grammar.encode())
-        if size > MAX_GRAMMAR_BYTES:
-            raise GrammarUnusable(f"The answer's grammar has {size} bytes and {MAX_GRAMMAR_BYTES} are allowed.")
-        if self._tokenizer is None:
-            self._tokenizer = self._load()
-        from llguidance import LLMatcher
+    @classmethod
+    def read(cls, folder: Path, manifest: Manifest) -> Grammars:
+        """Read the tokenizer in a library folder. Raises GrammarUnusable.
 
-        text = LLMatcher.grammar_from_lark(grammar)
-        return Constraint(LLMatcher(self._tokenizer, text, log_level=0, limits=_limits()), self._vocab_size)
-
-    def _load(self) -> LLTokenizer:
+        Takes half a second and more, in which no other thread of the process gets its turn: do it before steps come.
+        """
         try:
             from llguidance import LLTokenizer
 
-            manifest = load_manifest(self._folder)
             record = tokenizer_file(manifest)
             if record is None or record.size_bytes > MAX_TOKENIZER_BYTES:
                 raise GrammarUnusable("The model's library has no tokenizer that grammars can use; export it again.")
-            text = (self._folder / record.path).read_text("utf-8")
-            self._vocab_size = manifest.vocab_size
-            return self._read(lambda: LLTokenizer(text, manifest.vocab_size, list(manifest.tokens.eos_ids)))
-        except (ImportError, OSError, LibraryError) as error:
+            text = (folder / record.path).read_text("utf-8")
+            return cls(LLTokenizer(text, manifest.vocab_size, list(manifest.tokens.eos_ids)), manifest.vocab_size)
+        except (ImportError, OSError) as error:
             raise GrammarUnusable(
-                f"The PC with the last layers cannot keep answers to a grammar ({type(error).__name__}); "
-                "load the model there again."
+                f"The model's tokenizer cannot be read for grammars ({type(error).__name__}); load the model again."
             ) from error
         except ValueError as error:
             raise GrammarUnusable(
                 f"The model's tokenizer cannot be used with grammars ({first_line(str(error))}); ask without one."
             ) from error
 
-    def _read(self, read: Callable[[], LLTokenizer]) -> LLTokenizer:
-        self._gate.enter()
-        try:
-            # Half a second and more in which no other thread of this process gets its turn, not even to beat.
-            self._gate.load()
-            return read()
-        finally:
-            self._gate.leave(0)
+    def open(self, grammar: str) -> Constraint:
+        """Begin an answer. Raises GrammarUnusable."""
+        size = len(grammar.encode())
+        if size > MAX_GRAMMAR_BYTES:
+            raise GrammarUnusable(f"The answer's grammar has {size} bytes and {MAX_GRAMMAR_BYTES} are allowed.")
+        from llguidance import LLMatcher
+
+        text = LLMatcher.grammar_from_lark(grammar)
+        return Constraint(LLMatcher(self._tokenizer, text, log_level=0, limits=_limits()), self._vocab_size)
 
 
 class Constraint:

@@ -43,9 +43,17 @@ class _Computed(NamedTuple):
 class StepRunner:
     """Answers frames for one loaded stage: the engine, and at the last one the sampling."""
 
-    def __init__(self, spec: StageSpec, engine: Engine, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        spec: StageSpec,
+        engine: Engine,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        grammars: Grammars | None = None,
+    ) -> None:
+        """Without `grammars` a tail refuses the streams that have one."""
         self._spec, self._engine, self._clock = spec, engine, clock
-        self._grammars = Grammars(Path(spec.folder), engine.gate)
+        self._grammars = grammars
         self._tail = self._new_tail() if engine.shape.is_tail else None
 
     def answer(self, data: bytes | memoryview, arrived_s: float) -> bytes:
@@ -138,8 +146,18 @@ def report_frame(spec: StageSpec, report: StageReport) -> bytes:
     return encode(Frame(FrameType.REPORT, spec.pipeline, spec.epoch, 0, 0, spec.stage, _encoder.encode(report), None))
 
 
-def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: float) -> StageReport:
-    """Report on a freshly loaded engine."""
+def read_grammars(spec: StageSpec, engine: Engine) -> Grammars | None:
+    """Read what the stage needs to keep answers to grammars; None: it needs nothing. Raises GrammarUnusable."""
+    folder = Path(spec.folder)
+    if not (spec.constrains and engine.shape.is_tail and can_constrain(folder, engine.manifest)):
+        return None
+    return Grammars.read(folder, engine.manifest)
+
+
+def describe(
+    spec: StageSpec, engine: Engine, selection: Selection, load_ms: float, *, constrains: bool = False
+) -> StageReport:
+    """Report on a freshly loaded engine; `constrains` says whether it has the means for grammars."""
     # Cache pages are taken as they are first written: count all of them, not only those the self-test touched.
     memory_bytes = psutil.Process().memory_info().rss + engine.kv_bytes
     return StageReport(
@@ -162,7 +180,7 @@ def describe(spec: StageSpec, engine: Engine, selection: Selection, load_ms: flo
         tested=selection.tested,
         # A static graph cuts a step into inferences of its own size, each with the gate before it.
         infer_ms=GENTLE_INFER_MS if spec.gentle and selection.engine != "packed" else 0,
-        constrains=engine.shape.is_tail and can_constrain(Path(spec.folder), engine.manifest),
+        constrains=constrains,
     )
 
 

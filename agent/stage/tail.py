@@ -21,7 +21,8 @@ MAX_CONSTRAINTS = 64
 class Tail:
     """Turns the logits of a step into token ids. A stream that asks for nothing special costs nothing special."""
 
-    def __init__(self, vocab_size: int, grammars: Grammars) -> None:
+    def __init__(self, vocab_size: int, grammars: Grammars | None = None) -> None:
+        """Without `grammars`, streams that have one are refused."""
         self._vocab_size = vocab_size
         self._grammars = grammars
         self._sampling: dict[StreamId, Sampling] = {}
@@ -117,6 +118,8 @@ class Tail:
             self._refused[row.stream] = str(error)
 
     def _constraint(self, stream: StreamId, grammar: str) -> Constraint:
+        if self._grammars is None:
+            raise GrammarUnusable("The PC with the last layers cannot keep answers to a grammar; ask without one.")
         constraint = self._constraints.pop(stream, None) or self._grammars.open(grammar)
         self._constraints[stream] = constraint
         if len(self._constraints) > MAX_CONSTRAINTS:

@@ -226,6 +226,8 @@ class StageSpec(msgspec.Struct, frozen=True):
     """Which kinds of layers each engine need not be tested with, by their attention windows: it passed here before."""
     gentle: bool = False
     """Whether the process makes way for every other program of this PC (`agent.stage.priority`)."""
+    constrains: bool = True
+    """Whether a tail reads what it takes to keep answers to grammars; a draft model needs none of it."""
 
 
 class StageReport(msgspec.Struct, frozen=True):

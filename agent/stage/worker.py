@@ -16,7 +16,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -24,7 +24,7 @@ from agent.link.frames import FrameError, FrameType, decode, kind_and_step
 from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute
 from agent.link.parsing import UNREADABLE
 from agent.stage import affinity, child
-from agent.stage.errors import StageLoadError
+from agent.stage.errors import GrammarUnusable, StageLoadError
 from agent.stage.gate import Gate
 from agent.stage.inlet import Inlet
 from agent.stage.intake import Intake, TooManySteps
@@ -34,6 +34,10 @@ from agent.stage.pipes import PipeClosed, read_frame, read_spec, write_all
 from agent.stage.priority import make_way
 from agent.stage.types import StageSpec
 from agent.stage.uplink import Uplink
+
+if TYPE_CHECKING:
+    from agent.stage.engines.base import Engine
+    from agent.stage.grammar import Grammars
 
 BEAT_S = 0.2
 EXIT_LOAD, EXIT_LINK = 3, 4
@@ -107,7 +111,10 @@ def _serve(spec: StageSpec, links: Links, gate: Gate, out: int) -> int:
     started = time.perf_counter()
     try:
         engine, selection = load_selected(spec)
-        report = steps.describe(spec, engine, selection, 1e3 * (time.perf_counter() - started))
+        # Now and not with the first grammar: then the running answers of all others would wait for it.
+        grammars = _read_grammars(spec, engine)
+        load_ms = 1e3 * (time.perf_counter() - started)
+        report = steps.describe(spec, engine, selection, load_ms, constrains=grammars is not None)
     except StageLoadError as error:
         write_all(out, steps.nack_frame(spec.stage, error.code, str(error), (spec.pipeline, spec.epoch, 0, 0)))
         return EXIT_LOAD
@@ -115,7 +122,7 @@ def _serve(spec: StageSpec, links: Links, gate: Gate, out: int) -> int:
     addresses = _open_links(spec, links)
     report = msgspec.structs.replace(report, addresses=addresses)
     write_all(out, steps.report_frame(spec, report))
-    runner, get, send = steps.StepRunner(spec, engine), links.intake.get, links.outlet.send
+    runner, get, send = steps.StepRunner(spec, engine, grammars=grammars), links.intake.get, links.outlet.send
     while True:
         data, arrived_s = get()
         if isinstance(data, AdvanceEpoch):
@@ -126,6 +133,17 @@ def _serve(spec: StageSpec, links: Links, gate: Gate, out: int) -> int:
             send(runner.answer(data, arrived_s))
         except OSError as error:
             _end_by_link(str(error))
+
+
+def _read_grammars(spec: StageSpec, engine: Engine) -> Grammars | None:
+    """Read what grammars need; without it the stage serves all others, and says so in its report."""
+    from agent.stage import steps
+
+    try:
+        return steps.read_grammars(spec, engine)
+    except GrammarUnusable as error:
+        sys.stderr.write(f"{error}\n")
+        return None
 
 
 def _beat(gate: Gate) -> None:

@@ -22,8 +22,9 @@ from agent.link.messages import AdvanceEpoch
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.pipes import encode_spec
 from agent.stage.process import StageProcess
-from agent.stage.types import Epoch, Nack, PipelineId, StageReport, StepTable
+from agent.stage.types import Epoch, Nack, PipelineId, Sampling, StageReport, StepTable
 from tests.support.leaks import child_processes
+from tests.support.spelling_library import spelling_library, spelling_tokenizer
 from tests.support.stage import make_row, make_spec, make_step
 from tests.support.toy_library import toy_library
 
@@ -75,6 +76,32 @@ async def test_a_loaded_stage_reports_and_answers(child: Child) -> None:
     assert frame.type is FrameType.TOKENS
     assert frame.tensor.shape == (2,)
     assert len(msgspec.msgpack.decode(frame.table, type=StepTable).timings) == 1
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_tail_reads_what_grammars_need_before_it_reports(tmp_path: Path, readable: bool) -> None:
+    file = tmp_path / spelling_library(tmp_path).tokens.files[0].path
+    if not readable:
+        file.write_text("{}")
+    child = Child()
+    process = await child.start(tmp_path)
+    assert process.report.constrains == readable
+    file.unlink()
+    sampling = Sampling(grammar='start: "abc"', answer_start=1)
+    answer = await child.answer(make_step([make_row(1, 0, 1, sampling=sampling, ids=[5])], ids(1) + 5))
+    refused = msgspec.msgpack.decode(answer.table, type=StepTable).refused
+    assert [refusal.stream for refusal in refused] == ([] if readable else [1])
+    if readable:
+        assert answer.tensor.tolist() == spelling_tokenizer().encode("a").ids
+    await process.close()
+
+
+async def test_a_stage_that_guesses_only_reads_nothing_for_grammars(tmp_path: Path) -> None:
+    spelling_library(tmp_path)
+    child = Child()
+    process = await child.start(tmp_path, constrains=False)
+    assert not process.report.constrains
+    await process.close()
 
 
 async def test_steps_are_answered_in_order(child: Child) -> None:

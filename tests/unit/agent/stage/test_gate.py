@@ -37,8 +37,6 @@ def test_a_private_gate_is_open(tmp_path: Path) -> None:
     gate.leave(1)
     gate.beat()
     assert gate.beat_ns > 0
-    gate.load()
-    assert gate.beat_ns == 0
 
 
 def test_all_gates_shut_together_also_those_made_later(tmp_path: Path) -> None:

@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.stage import tail as tail_module
-from agent.stage.errors import GrammarUnusable, Yielded
-from agent.stage.gate import Gate
+from agent.stage.errors import GrammarUnusable
 from agent.stage.grammar import MAX_GRAMMAR_BYTES, Grammars, can_constrain, problem_of
 from agent.stage.tail import Tail
 from agent.stage.types import Sampling, StreamId
-from shard_export.library.store import load_manifest
 from tests.support.spelling_library import EOS, spelling_library, spelling_tokenizer
 from tests.support.stage import make_row
 from tests.support.toy_library import VOCAB, toy_library
@@ -36,8 +34,7 @@ CODEC = spelling_tokenizer()
 @pytest.fixture(scope="module")
 def grammars(tmp_path_factory: pytest.TempPathFactory) -> Grammars:
     folder = tmp_path_factory.mktemp("spelling")
-    spelling_library(folder)
-    return Grammars(folder)
+    return Grammars.read(folder, spelling_library(folder))
 
 
 def ids_of(text: str) -> list[int]:
@@ -125,16 +122,18 @@ def test_what_can_be_kept_to_has_no_problem() -> None:
 
 
 def test_a_tail_needs_the_tokenizer_and_says_so_for_the_stream_alone(tmp_path: Path) -> None:
-    toy_library(tmp_path)
-    assert not can_constrain(tmp_path, load_manifest(tmp_path))
-    tail = Tail(VOCAB, Grammars(tmp_path))
+    manifest = toy_library(tmp_path)
+    assert not can_constrain(tmp_path, manifest)
+    with pytest.raises(GrammarUnusable, match="no tokenizer"):
+        Grammars.read(tmp_path, manifest)
+    tail = Tail(VOCAB)
     rows = [make_row(1, 0, 2, sampling=Sampling(grammar=GRAMMAR), ids=[1, 2]), make_row(2, 0, 1)]
     tail.expect(rows)
     tail.extend(rows)
     ids, _ = tail.pick(rows, np.eye(2, VOCAB, dtype=np.float32))
     assert ids.tolist() == [0, 1]
     assert [refusal.stream for refusal in tail.refusals(rows)] == [StreamId(1)]
-    assert "no tokenizer" in tail.refusals(rows)[0].message
+    assert "cannot keep answers to a grammar" in tail.refusals(rows)[0].message
     tail.release(StreamId(1))
     assert not tail.refusals(rows)
 
@@ -164,24 +163,26 @@ def test_a_library_with_a_tokenizer_can_constrain(tmp_path: Path) -> None:
     assert not can_constrain(tmp_path, manifest)
 
 
-def test_the_tokenizer_is_not_read_while_the_owner_is_back(tmp_path: Path) -> None:
-    spelling_library(tmp_path)
-    gate = Gate.private()
-    gate.beat()
-    gate.shut()
-    grammars = Grammars(tmp_path, gate)
-    with pytest.raises(Yielded):
-        grammars.open(GRAMMAR)
-    assert gate.beat_ns
-    gate.reopen()
-    grammars.open(GRAMMAR)
-    assert not gate.is_inside
-    assert not gate.beat_ns, "whoever watches counts no silence until the next beat"
-    gate.close()
+def test_a_tokenizer_that_is_damaged_or_gone_is_said(tmp_path: Path) -> None:
+    manifest = spelling_library(tmp_path)
+    file = tmp_path / manifest.tokens.files[0].path
+    file.write_text("{}")
+    with pytest.raises(GrammarUnusable, match="cannot be used with grammars"):
+        Grammars.read(tmp_path, manifest)
+    file.unlink()
+    with pytest.raises(GrammarUnusable, match="cannot be read"):
+        Grammars.read(tmp_path, manifest)
+
+
+def test_nothing_is_read_any_more_when_the_first_answer_begins(tmp_path: Path) -> None:
+    manifest = spelling_library(tmp_path)
+    grammars = Grammars.read(tmp_path, manifest)
+    (tmp_path / manifest.tokens.files[0].path).unlink()
+    assert mask_of(grammars, [])
 
 
 def test_who_asks_for_no_grammar_loads_nothing_for_it() -> None:
-    look = "import sys, agent.stage.tail as t; t.Tail(9, t.Grammars(None)); print('llguidance' in sys.modules)"
+    look = "import sys, agent.stage.tail as t; t.Tail(9); print('llguidance' in sys.modules)"
     seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60)
     assert seen.stdout.strip() == "False"
 

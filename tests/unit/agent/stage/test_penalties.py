@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 
 from agent.stage.errors import BadStep
-from agent.stage.grammar import Grammars
 from agent.stage.penalties import History, Shift
 from agent.stage.sampling import log_probabilities, sample
 from agent.stage.tail import Tail
@@ -21,7 +19,6 @@ from agent.stage.types import Logprobs, Sampling, StreamId
 from tests.support.stage import make_row
 
 VOCAB = 40
-NO_GRAMMARS = Grammars(Path("nowhere"))
 tokens = st.integers(0, VOCAB - 1)
 histories = st.lists(tokens, max_size=60)
 biases = st.dictionaries(tokens, st.floats(-99, 99), max_size=5)
@@ -80,7 +77,7 @@ def test_logits_move_as_the_slow_reference_moves_them(seed: int, sampling: Sampl
        temperature=st.sampled_from([0.0, 1.0, 2.0]), scale=st.sampled_from([0.1, 3.0, 500.0]))  # fmt: skip
 def test_minus_100_bans_whatever_the_logits(seed: int, banned: set[int], temperature: float, scale: float) -> None:
     sampling = Sampling(temperature, seed=seed, logit_bias=dict.fromkeys(banned, -100.0))
-    ids, _ = generate(Tail(VOCAB, NO_GRAMMARS), make_logits(seed=seed, scale=scale), [1, 2], sampling)
+    ids, _ = generate(Tail(VOCAB), make_logits(seed=seed, scale=scale), [1, 2], sampling)
     assert ids[0] not in banned
 
 
@@ -88,16 +85,14 @@ def test_minus_100_bans_whatever_the_logits(seed: int, banned: set[int], tempera
 def test_plus_100_leaves_nothing_else_and_keeps_their_order(seed: int, forced: set[int], temperature: float) -> None:
     logits = make_logits(seed=seed, scale=500.0)
     sampling = Sampling(temperature, seed=seed, logit_bias=dict.fromkeys(forced, 100.0))
-    ids, _ = generate(Tail(VOCAB, NO_GRAMMARS), logits, [1, 2], sampling)
+    ids, _ = generate(Tail(VOCAB), logits, [1, 2], sampling)
     assert ids[0] in forced
     if temperature == 0:
         assert ids[0] == max(forced, key=lambda token: logits[0, token])
 
 
 def test_banning_every_token_still_gives_one() -> None:
-    ids, _ = generate(
-        Tail(VOCAB, NO_GRAMMARS), make_logits(), [1], Sampling(1.0, logit_bias=dict.fromkeys(range(VOCAB), -100.0))
-    )
+    ids, _ = generate(Tail(VOCAB), make_logits(), [1], Sampling(1.0, logit_bias=dict.fromkeys(range(VOCAB), -100.0)))
     assert 0 <= ids[0] < VOCAB
 
 
@@ -105,7 +100,7 @@ def test_banning_every_token_still_gives_one() -> None:
 def test_neutral_parameters_change_nothing(seed: int, history: list[int], temperature: float) -> None:
     logits = make_logits(seed=seed)
     neutral = Sampling(temperature, seed=seed, logit_bias={3: 0.0}, logprobs=0)
-    ids, _ = generate(Tail(VOCAB, NO_GRAMMARS), logits, history, neutral)
+    ids, _ = generate(Tail(VOCAB), logits, history, neutral)
     assert ids.tolist() == sample(logits, [(Sampling(temperature, seed=seed), len(history))]).tolist()
 
 
@@ -114,14 +109,14 @@ def test_a_stream_does_not_depend_on_the_streams_beside_it(data: st.DataObject) 
     asked = data.draw(st.lists(samplings, min_size=2, max_size=4))
     prompts = [data.draw(st.lists(tokens, min_size=1, max_size=30)) for _ in asked]
     logits = make_logits(len(asked))
-    together, rows = Tail(VOCAB, NO_GRAMMARS), []
+    together, rows = Tail(VOCAB), []
     for stream, (sampling, prompt) in enumerate(zip(asked, prompts, strict=True)):
         rows.append(make_row(stream, 0, len(prompt), sampling=sampling, ids=prompt))
     together.expect(rows)
     together.extend(rows)
     ids, _ = together.pick(rows, logits)
     alone = [
-        int(generate(Tail(VOCAB, NO_GRAMMARS), logits[[at]], prompt, sampling)[0][0])
+        int(generate(Tail(VOCAB), logits[[at]], prompt, sampling)[0][0])
         for at, (sampling, prompt) in enumerate(zip(asked, prompts, strict=True))
     ]
     assert ids.tolist() == alone
@@ -132,8 +127,8 @@ def test_a_verify_row_gives_each_position_the_history_in_front_of_it(
     sampling: Sampling, ids: list[int], wants: int
 ) -> None:
     logits = make_logits(wants)
-    at_once = generate(Tail(VOCAB, NO_GRAMMARS), logits, ids, sampling, wants=wants)[0].tolist()
-    tail, one_by_one = Tail(VOCAB, NO_GRAMMARS), []
+    at_once = generate(Tail(VOCAB), logits, ids, sampling, wants=wants)[0].tolist()
+    tail, one_by_one = Tail(VOCAB), []
     first = len(ids) - wants + 1
     one_by_one += generate(tail, logits[:1], ids[:first], sampling)[0].tolist()
     for place in range(1, wants):
@@ -147,12 +142,12 @@ def test_a_verify_row_gives_each_position_the_history_in_front_of_it(
 @given(keep=st.integers(1, 10), sampling=samplings, ids=st.lists(tokens, min_size=10, max_size=20))
 def test_truncating_a_stream_cuts_its_history(keep: int, sampling: Sampling, ids: list[int]) -> None:
     logits = make_logits(1, seed=keep)
-    tail = Tail(VOCAB, NO_GRAMMARS)
+    tail = Tail(VOCAB)
     generate(tail, logits, ids, sampling)
     row = make_row(1, keep, 1, truncate_to=keep, ids=[7] if sampling.needs_history else None)
     tail.expect([row])
     tail.extend([row])
-    expected = generate(Tail(VOCAB, NO_GRAMMARS), logits, [*ids[:keep], 7], sampling)[0]
+    expected = generate(Tail(VOCAB), logits, [*ids[:keep], 7], sampling)[0]
     assert tail.pick([row], logits)[0].tolist() == expected.tolist()
 
 
@@ -165,11 +160,11 @@ def test_a_history_is_written_cut_and_grown() -> None:
 
 
 def test_a_prompt_whose_cache_is_there_already_travels_with_the_first_row() -> None:
-    tail, sampling = Tail(VOCAB, NO_GRAMMARS), Sampling(frequency_penalty=2.0)
+    tail, sampling = Tail(VOCAB), Sampling(frequency_penalty=2.0)
     row = make_row(1, 3, 1, sampling=sampling, ids=[5, 6, 5, 6])
     tail.expect([row])
     tail.extend([row])
-    expected = generate(Tail(VOCAB, NO_GRAMMARS), make_logits(), [5, 6, 5, 6], sampling)[0]
+    expected = generate(Tail(VOCAB), make_logits(), [5, 6, 5, 6], sampling)[0]
     assert tail.pick([row], make_logits())[0].tolist() == expected.tolist()
 
 
@@ -178,7 +173,7 @@ def test_a_prompt_whose_cache_is_there_already_travels_with_the_first_row() -> N
 )
 def test_a_penalised_row_without_its_ids_is_a_bad_step(ids: list[int] | None) -> None:
     with pytest.raises(BadStep):
-        Tail(VOCAB, NO_GRAMMARS).expect([make_row(1, 0, 3, sampling=Sampling(presence_penalty=1.0), ids=ids)])
+        Tail(VOCAB).expect([make_row(1, 0, 3, sampling=Sampling(presence_penalty=1.0), ids=ids)])
 
 
 @pytest.mark.parametrize(
@@ -186,11 +181,11 @@ def test_a_penalised_row_without_its_ids_is_a_bad_step(ids: list[int] | None) ->
 )
 def test_what_no_tail_can_do_is_a_bad_step(sampling: Sampling) -> None:
     with pytest.raises(BadStep):
-        Tail(VOCAB, NO_GRAMMARS).expect([make_row(sampling=sampling)])
+        Tail(VOCAB).expect([make_row(sampling=sampling)])
 
 
 def test_a_released_stream_leaves_nothing_behind() -> None:
-    tail = Tail(VOCAB, NO_GRAMMARS)
+    tail = Tail(VOCAB)
     generate(tail, make_logits(), [1, 2], Sampling(presence_penalty=1.0, logit_bias={1: -100.0}, logprobs=2))
     tail.release(StreamId(1))
     ids, logprobs = tail.pick([make_row()], make_logits())
@@ -214,7 +209,7 @@ def test_ties_among_the_best_go_to_the_lowest_ids() -> None:
 
 
 def test_log_probabilities_travel_only_for_those_who_asked_and_are_the_models_own() -> None:
-    tail, logits = Tail(VOCAB, NO_GRAMMARS), make_logits(3)
+    tail, logits = Tail(VOCAB), make_logits(3)
     rows = [
         make_row(1, 0, 2, wants=2, sampling=Sampling(logprobs=1, logit_bias={4: 100.0})),
         make_row(2, 0, 1, sampling=Sampling()),
