@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from console.api.connections import Connection
 from console.errors import PortUnavailable
 
 GRACE_S = 3
@@ -50,6 +51,7 @@ class ApiServer:
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                http=Connection,
                 server_header=False,
                 timeout_graceful_shutdown=GRACE_S,
                 timeout_keep_alive=KEEP_ALIVE_IDLE_S,
