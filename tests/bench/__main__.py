@@ -19,6 +19,7 @@ BENCHES = {
     "export": "export",
     "fleet": "fleet",
     "idle": "idle",
+    "overload": "overload",
     "pipeline": "pipeline",
     "planner": "planner",
     "simulate": "simulate",
@@ -57,7 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("name", choices=BENCHES)
     parser.add_argument("--json", action="store_true", help="print one JSON object last")
     parser.add_argument(
-        "--rounds", type=int, help="how often each figure is taken (the median counts; 3, drill and idle: 1)"
+        "--rounds", type=int, help="how often each figure is taken (the median counts; 3, drill, idle and overload: 1)"
     )
     parser.add_argument("--tokens", type=int, default=96, help="tokens generated per stream")
     parser.add_argument("--cases", default="", help="drill: only cases with such names, as in 'kill-*/hot/*,yield/*'")
