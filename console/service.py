@@ -28,7 +28,7 @@ from agent.link.closing import CloseCode
 from agent.link.errors import KeyLocked
 from agent.link.keystore import Keystore
 from agent.threads import finish_in_thread
-from console.addresses import is_loopback
+from console.addresses import EVERYWHERE, default_urls, is_loopback, own_address
 from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
 from console.api.admin.builds import BuildRoutes
@@ -37,10 +37,11 @@ from console.api.admin.members import MemberRoutes
 from console.api.admin.planning import PlanningRoutes
 from console.api.admin.policy import PolicyRoutes
 from console.api.admin.routes import AdminRoutes
-from console.api.app import build_app
+from console.api.app import RequestCounts, build_app
 from console.api.auth import Gate
 from console.api.authority import AuthorityRoutes
 from console.api.health import HealthRoutes
+from console.api.metrics import MetricsRoutes
 from console.api.openai.routes import OpenAIRoutes
 from console.api.quotas import Quotas
 from console.api.server import ApiServer
@@ -77,6 +78,7 @@ from console.fleet.upkeep import Upkeep
 from console.fleet.whereabouts import Whereabouts
 from console.libraries import LibraryShelf
 from console.logs import log_to
+from console.metrics.collecting import ConsoleMetrics
 from console.planning import Planning
 from console.registry.access import authorise
 from console.registry.authority import Authority
@@ -88,7 +90,6 @@ log = logging.getLogger(__name__)
 
 VERSION = importlib.metadata.version("fallow")
 LOCAL_ADMIN = "local admin"
-EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,8 +220,11 @@ class ConsoleService:
         members = MemberRoutes(
             self._registry, authority, self._hub, self.agents_urls, gate, presence=presence, post=post
         )
+        counts = RequestCounts()
+        metrics = self._count(counts, presence)
         routes = [
             *HealthRoutes(self._deployments.probe, gate).routes(),
+            *MetricsRoutes(metrics, self._registry, gate).routes(),
             *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage)).routes(),
             *admin.routes(),
             *members.routes(),
@@ -231,7 +235,9 @@ class ConsoleService:
             *BuildRoutes(self._builds, gate).routes(),
             *AuthorityRoutes(lambda: authority.authorities_pem).routes(),
         ]
-        self._api = await self._make_api(build_app(routes, cors_origins=settings.cors_origins), authority)
+        self._api = await self._make_api(
+            build_app(routes, cors_origins=settings.cors_origins, counts=counts), authority
+        )
         # Before anybody can ask: until then a build is neither found nor known to hold its folder.
         await self._builds.restore()
         await self._api.start()
@@ -267,6 +273,18 @@ class ConsoleService:
             raise DataFolderUnusable(
                 f"The data folder {folder} cannot be used ({error.strerror}); free space or fix its rights."
             ) from None
+
+    def _count(self, counts: RequestCounts, presence: Presence | None) -> ConsoleMetrics:
+        """Have everything counted from now on."""
+        metrics = ConsoleMetrics(
+            version=VERSION,
+            deployments=self._deployments,
+            hub=self._hub,
+            requests=counts,
+            elsewhere=lambda: 0 if presence is None else len(presence.elsewhere),
+        )
+        self._exit.callback(self._hub.subscribe(metrics.fleet.on_fleet_event))
+        return metrics
 
     async def _open_presence(self, authority: Authority, post: PolicyPost) -> Presence | None:
         """Join the other consoles of a shared registry."""
@@ -352,22 +370,6 @@ def ensure_admin_key(registry: Registry, folder: Path) -> None:
             registry.keys.revoke(key.key_id)
     _, secret = registry.keys.create(name, ["admin"])
     write_whole(path, f"{secret}\n".encode(), mode=0o600)
-
-
-def default_urls(host: str, port: int) -> list[str]:
-    """List the addresses agents can be told: the bound one, or this PC's own when bound to all."""
-    if host not in EVERYWHERE:
-        return [f"wss://[{host}]:{port}" if ":" in host else f"wss://{host}:{port}"]
-    addresses = [own_address(), socket.gethostname()]
-    return [f"wss://{address}:{port}" for address in dict.fromkeys(addresses)]
-
-
-def own_address() -> str:
-    """Return the address this PC has in the network its default route leads to; loopback without one."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # a documentation address: UDP connect only picks a route, nothing is sent
-        return str(probe.getsockname()[0])
-    return "127.0.0.1"
 
 
 def serve(

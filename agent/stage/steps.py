@@ -38,6 +38,7 @@ class _Computed(NamedTuple):
     output: np.ndarray | None
     logprobs: list[Logprobs | None]
     refused: list[Refusal]
+    sampling_s: float = 0.0
 
 
 class StepRunner:
@@ -83,8 +84,9 @@ class StepRunner:
     def _run(self, frame: Frame, arrived_s: float) -> bytes:
         started = self._clock()
         table = self._accept(frame)
-        output, logprobs, refused = self._compute(table, frame.tensor)
-        timing = StageTiming(_microseconds(self._clock() - started), _microseconds(started - arrived_s))
+        output, logprobs, refused, sampling_s = self._compute(table, frame.tensor)
+        spent_us, waited_us = _microseconds(self._clock() - started), _microseconds(started - arrived_s)
+        timing = StageTiming(spent_us, waited_us, _microseconds(sampling_s))
         answer = StepTable(table.rows, table.release, [*table.timings, timing], logprobs, table.shares, refused)
         return encode(
             Frame(
@@ -124,9 +126,10 @@ class StepRunner:
         output = self._engine.step(rows, hidden, shares=table.shares, release=table.release)
         if not tail:
             return _Computed(activations.pack(output, self._spec.numerics) if rows else None, [], [])
+        sampling_began = self._clock()
         tail.extend(rows)
         ids, logprobs = tail.pick(rows, output) if len(output) else (None, [])
-        return _Computed(ids, logprobs, tail.refusals(rows))
+        return _Computed(ids, logprobs, tail.refusals(rows), self._clock() - sampling_began)
 
     def _nack(self, data: bytes | memoryview, error: StepError) -> bytes:
         """Answer with the header's own numbers, so that the coordinator can match even a broken frame."""

@@ -102,10 +102,14 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StageTiming(msgspec.Struct, frozen=True, array_like=True):
-    """What one stage spent on a step: `compute_us` inside inference and sampling, `queue_us` waiting for its turn."""
+    """What one stage spent on a step: `compute_us` inside inference and sampling, `queue_us` waiting for its turn.
+
+    `sampling_us` is the part of `compute_us` in which a tail made tokens of logits; 0: it does not say.
+    """
 
     compute_us: int
     queue_us: int
+    sampling_us: int = 0
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Router
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.api.cors import allow_origins
@@ -21,17 +22,24 @@ from console.pipeline.errors import ContextExceeded, GrammarRefused, PromptError
 log = logging.getLogger(__name__)
 
 MAX_RUNNING = 2000
+UNKNOWN = "other"
+"""Counted as the endpoint or method of requests for what there is none of."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "DELETE"})
 _EXPECTED = (ApiError, HTTPException, PromptError, QueueFull)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-def build_app(routes: Sequence[BaseRoute], *, cors_origins: Collection[str] = ()) -> ASGIApp:
+def build_app(
+    routes: Sequence[BaseRoute], *, cors_origins: Collection[str] = (), counts: RequestCounts | None = None
+) -> ASGIApp:
     """Return the ASGI application that serves `routes`.
 
     Browsers' pages of other origins stay out, but those of `cors_origins` (`*`: all) may use `/v1` with a key.
+    `counts` hears of every request.
     """
     router = Router(list(routes), redirect_slashes=False)
-    app = RequestEdge(ExceptionMiddleware(router, handlers=dict.fromkeys(_EXPECTED, _refuse)))
+    refusing = ExceptionMiddleware(router, handlers=dict.fromkeys(_EXPECTED, _refuse))
+    app = RequestEdge(refusing, RequestCounts() if counts is None else counts, routes)
     return allow_origins(app, cors_origins) if cors_origins else app
 
 
@@ -67,15 +75,28 @@ def _routing_error(request: Request, error: HTTPException) -> Response:
     return response
 
 
+class RequestCounts:
+    """How many requests came, by endpoint (a route's path), method and outcome, and how many are being answered.
+
+    The outcome is the HTTP status, or what became of a stream after it: see `request.state.outcome`.
+    """
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.done: Counter[tuple[str, str, str]] = Counter()
+
+
 class RequestEdge:
     """Gives each request its id (the client's own when it is sane) and turns unexpected errors into a 500.
 
-    What a route puts into `request.state.headers` goes out with whatever answers the request.
+    What a route puts into `request.state.headers` goes out with whatever answers the request, and what it puts into
+    `request.state.outcome` counts instead of the status that the client was sent.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, counts: RequestCounts, routes: Sequence[BaseRoute]) -> None:
         self._app = app
-        self._running = 0
+        self._counts = counts
+        self._paths = {route.endpoint: route.path for route in routes if isinstance(route, Route)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,22 +105,23 @@ class RequestEdge:
         scope.setdefault("state", {})["request_id"] = request_id
         scope["app"] = self  # the router raises its 404 for us to shape only when it is part of an application
         header = (b"x-request-id", request_id.encode())
-        started = False
+        started, status = False, 0
 
         async def tagged(message: Message) -> None:
-            nonlocal started
+            nonlocal started, status
             if message["type"] == "http.response.start":
-                started = True
+                started, status = True, message["status"]
                 more = scope["state"].get("headers", {}).items()
                 added = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in more]
                 message = {**message, "headers": [*message.get("headers", ()), header, *added]}
             await send(message)
 
-        if self._running >= MAX_RUNNING:
+        if self._counts.running >= MAX_RUNNING:
             message = "The server is answering too many requests at once; try again in a moment."
             busy = ApiError(503, message, code="overloaded", retry_after_s=2, should_retry=True)
-            return await busy.response()(scope, receive, tagged)
-        self._running += 1
+            await busy.response()(scope, receive, tagged)
+            return self._count(scope, status)
+        self._counts.running += 1
         try:
             await self._app(scope, receive, tagged)
         except Exception:  # the edge of the request: whatever broke, the client gets an answer and the log the cause
@@ -107,8 +129,18 @@ class RequestEdge:
             if not started:
                 message = f"The server failed at this request; its log says why under {request_id}."
                 await ApiError(500, message, code="internal_error").response()(scope, receive, tagged)
+            else:
+                scope["state"]["outcome"] = "internal_error"
         finally:
-            self._running -= 1
+            self._counts.running -= 1
+            self._count(scope, status)
+
+    def _count(self, scope: Scope, status: int) -> None:
+        # What is typed into an address must not become a label: only our own paths and methods do.
+        path = self._paths[scope["endpoint"]] if "endpoint" in scope else UNKNOWN
+        method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
+        outcome = scope["state"].get("outcome") or (str(status) if status else "client_left")
+        self._counts.done[path, method, outcome] += 1
 
 
 def _request_id(scope: Scope) -> str:

@@ -11,6 +11,7 @@ from agent.stage.types import Epoch, PipelineId
 from console.api.admin import types as wire
 from console.deployments.entry import Entry, SavedPlan, SavedStage
 from console.deployments.live import LivePipeline
+from console.deployments.totals import ModelTotals, PlanChange
 from console.fleet.hub import Hub
 from console.registry.audit import CONSOLE, Actor
 from console.registry.records import Deployment
@@ -27,6 +28,15 @@ class Book:
         self._hub = hub
         self.entries: dict[str, Entry] = {}
         self.others: list[Entry] = []
+        self._totals: dict[str, ModelTotals] = {}
+
+    def totals(self) -> dict[str, ModelTotals]:
+        """Return the counters of every model that was deployed since the service began."""
+        return dict(self._totals)
+
+    def totals_of(self, model_id: str) -> ModelTotals:
+        """Return the counters of a model."""
+        return self._totals.setdefault(model_id, ModelTotals())
 
     def all(self) -> list[Entry]:
         """List everything that may use PCs."""
@@ -80,8 +90,9 @@ class Book:
             self.save(entry, actor)
         return Epoch(entry.epoch)
 
-    def settle(self, entry: Entry, live: LivePipeline, actor: Actor) -> None:
+    def settle(self, entry: Entry, live: LivePipeline, actor: Actor, why: PlanChange) -> None:
         """Note who serves a deployment from now on."""
+        self.totals_of(entry.model).plans[why] += 1
         former = entry.device_ids()
         stages = [SavedStage(stage.device_id, stage.first, stage.last) for stage in live.plan.stages]
         entry.plan = msgspec.structs.replace(entry.plan, stages=stages)

@@ -22,6 +22,7 @@ from console.deployments.live import LivePipeline
 from console.deployments.performance import BUCKET_S, Performance
 from console.deployments.replacing import Replacing
 from console.deployments.routed import RoutedModel
+from console.deployments.totals import ModelTotals
 from console.errors import DeployRefused
 from console.facts import FleetFacts
 from console.fleet.events import AgentAvailable, AgentJoined, AgentLeaving, AgentLost, AgentYielded, FleetEvent
@@ -80,7 +81,8 @@ class Deployments:
         if not self._book.of_model(model_id):
             raise KeyError(model_id)
         performance = self._performance.setdefault(model_id, Performance())
-        return RoutedModel(model_id, lambda: self._book.of_model(model_id), performance)
+        totals = self._book.totals_of(model_id)
+        return RoutedModel(model_id, lambda: self._book.of_model(model_id), performance, totals)
 
     def performances(self) -> wire.Performances:
         """Describe how fast each model answered lately, also one that is not served any more."""
@@ -91,6 +93,14 @@ class Deployments:
     def live(self) -> list[LivePipeline]:
         """List what is up."""
         return [entry.live for entry in self._book.all() if entry.live is not None]
+
+    def entries(self) -> list[Entry]:
+        """List the pipelines that are wanted, each model and number once."""
+        return list(self._book.entries.values())
+
+    def totals(self) -> dict[str, ModelTotals]:
+        """Return the counters of every model that was deployed since the service began."""
+        return self._book.totals()
 
     def plans_of(self, model_id: str) -> list[Plan]:
         """List the plans of a model's pipelines that are up, the first one first."""

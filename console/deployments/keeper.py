@@ -102,7 +102,7 @@ class Keeper:
         entry.lost.clear()
         entry.leaving.clear()
         live.coordinator.on_lost = lambda reason: self.lose(entry, reason)
-        self._book.settle(entry, live, actor)
+        self._book.settle(entry, live, actor, "deployed")
         log.info("%s is ready, stages: %d, epoch: %d.", entry.model, len(live.plan.stages), entry.epoch)
 
     def lose(self, entry: Entry, reason: str, device_id: str = "") -> None:
@@ -211,6 +211,7 @@ class Keeper:
             waited = f"Nobody took over within {entry.request.recover_s:g} s."
             entry.state, entry.message = "waiting", f"{reason} {waited}{more}"
             live.coordinator.stage_lost(entry.message)
+            self._book.totals_of(entry.model).given_up += 1
             return False
 
     async def _take_over(self, entry: Entry, live: LivePipeline) -> None:
@@ -223,7 +224,9 @@ class Keeper:
                 now_s = time.monotonic()
                 await self._take_over_once(entry, live, [who for who, until_s in avoid.items() if until_s > now_s])
                 if await self._proves(entry, live):
-                    log.info("%s goes on after %.2f s, epoch: %d.", entry.model, time.monotonic() - began_s, live.epoch)
+                    took_s = time.monotonic() - began_s
+                    self._book.totals_of(entry.model).recovered.add(took_s)
+                    log.info("%s goes on after %.2f s, epoch: %d.", entry.model, took_s, live.epoch)
                     return
             except DeployError as error:
                 log.info("%s does not go on yet: %s", entry.model, error)
@@ -244,7 +247,7 @@ class Keeper:
         agents = self._facts.collect(entry.request, available, beside, library.digest, library.manifest)
         takeover = Takeover(self._hub, library, entry.request, live, new_epoch)
         await takeover.run(agents, avoid)
-        self._book.settle(entry, live, CONSOLE)
+        self._book.settle(entry, live, CONSOLE, "taken_over")
 
     async def _proves(self, entry: Entry, live: LivePipeline) -> bool:
         """Wait until a token came through all stages; False when it does not, or another PC is lost first."""

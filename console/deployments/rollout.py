@@ -117,6 +117,7 @@ class Rollout:
         if self._draft_model is not None:
             self._draft_model.start(coordinator.drafts_ready)
         self._hub.set_frame_handler(lambda _, frame: coordinator.on_frame(frame), self._pipeline)
+        self._hub.set_pass_handler(coordinator.on_pass, self._pipeline)
         return coordinator
 
     async def _probe(self, coordinator: Coordinator, chosen: Plan) -> float:

@@ -9,10 +9,12 @@ from typing import Any
 from console.deployments.entry import Entry
 from console.deployments.live import LivePipeline
 from console.deployments.performance import Performance
+from console.deployments.totals import ModelTotals
 from console.errors import ModelUnavailable
 from console.pipeline.dialects import Dialect
+from console.pipeline.errors import PromptError
 from console.pipeline.plans import QUEUE_LIMIT
-from console.pipeline.types import Event, Failed, GenerationRequest, Text
+from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Text
 from console.routing import PipelineLoad, choose
 
 FULL_RETRY_S = 2
@@ -21,13 +23,15 @@ FULL_RETRY_S = 2
 class RoutedModel:
     """Implements `Generator` over the pipelines of a model that are up when an answer begins."""
 
-    def __init__(self, model_id: str, entries: Callable[[], Sequence[Entry]], performance: Performance) -> None:
-        """`entries` returns the model's pipelines; `performance` takes note of the answers.
+    def __init__(
+        self, model_id: str, entries: Callable[[], Sequence[Entry]], performance: Performance, totals: ModelTotals
+    ) -> None:
+        """`entries` returns the model's pipelines; `performance` and `totals` take note of the answers.
 
         Raises ModelUnavailable when none is up, or all are full.
         """
         self.model_id = model_id
-        self._performance = performance
+        self._performance, self._totals = performance, totals
         self._entries = entries
         up = self._up()
         if not up:
@@ -80,21 +84,37 @@ class RoutedModel:
         if chosen is None:
             code = "overloaded" if up else "not_ready"
             message = _full(self.model_id, len(up)) if up else f"{self.model_id} went down just now; try again."
-            yield Failed(code, message)
+            failed = Failed(code, message)
+            self._totals.ended(failed)
+            yield failed
             return
         live = next(live for live, load in up if load is chosen)
         events = live.coordinator.generate(request)
         last_s, answering = time.monotonic(), False
+        last: Finished | Failed | None = None
         try:
             async for event in events:
                 if isinstance(event, Text) and event.token_ids:
                     now_s = time.monotonic()
-                    note = self._performance.note_more if answering else self._performance.note_first
-                    note(now_s, len(event.token_ids), now_s - last_s)
+                    self._note(now_s, len(event.token_ids), now_s - last_s, answering=answering)
                     last_s, answering = now_s, True
+                elif isinstance(event, Finished | Failed):
+                    last = event
                 yield event
+        except PromptError as error:
+            last = Failed("refused", str(error), retryable=False)
+            raise
         finally:
             await events.aclose()
+            self._totals.ended(last)
+
+    def _note(self, now_s: float, tokens: int, waited_s: float, *, answering: bool) -> None:
+        if answering:
+            self._performance.note_more(now_s, tokens, waited_s)
+            self._totals.note_more(tokens, waited_s)
+        else:
+            self._performance.note_first(now_s, tokens, waited_s)
+            self._totals.note_first(waited_s)
 
     def _up(self) -> list[tuple[LivePipeline, PipelineLoad]]:
         return [(entry.live, load_of(entry, entry.live)) for entry in self._entries() if entry.live is not None]

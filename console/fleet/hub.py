@@ -40,7 +40,7 @@ from console.fleet.lately import Lately
 from console.fleet.linkwatch import LinkWatch
 from console.fleet.peers import Peers
 from console.fleet.reception import Authorise, Handler, Reception, check_path
-from console.fleet.relay import OnFrame, Relay
+from console.fleet.relay import OnFrame, OnPass, Relay, StageBytes
 from console.fleet.session import OnProgress, Session
 from console.fleet.sessions import Listener, Sessions
 from console.fleet.uplink_gate import UplinkGate
@@ -274,6 +274,10 @@ class Hub:
         """Register who gets TOKENS and NACK frames, of one pipeline or of all others. See Relay.set_handler."""
         self._relay.set_handler(on_frame, pipeline)
 
+    def set_pass_handler(self, on_pass: OnPass, pipeline: int) -> None:
+        """Register who hears of a pipeline's steps that go on to the next stage. See Relay.set_pass_handler."""
+        self._relay.set_pass_handler(on_pass, pipeline)
+
     def set_route(self, pipeline: int, epoch: int, device_ids: Sequence[str]) -> None:
         """Let stage k of `pipeline` be `device_ids[k]`. Frames of other epochs are dropped from now on."""
         self._relay.set_route(pipeline, epoch, device_ids)
@@ -305,6 +309,20 @@ class Hub:
     def submit(self, pipeline: int, frame_bytes: bytes) -> None:
         """Send an encoded STEP to stage 0, without waiting. Raises NoRoute; a lost stage answers NACK `gone`."""
         self._relay.submit(pipeline, frame_bytes)
+
+    def stage_bytes(self, pipeline: int) -> StageBytes:
+        """Count the bytes of a pipeline's steps that went through here, by stage."""
+        return self._relay.bytes_of(pipeline)
+
+    @property
+    def bulk_bytes(self) -> int:
+        """Count the bytes of model files that PCs fetched from here."""
+        return self._reception.bulk_bytes
+
+    def round_trip_s(self, device_id: str) -> float | None:
+        """How long the last ping of a PC's control link took; None: it is not connected, or none came back yet."""
+        link = self._sessions.control_link(device_id)
+        return link.latency if link is not None and link.latency > 0 else None
 
     @property
     def dropped_frames(self) -> dict[str, int]:

@@ -102,6 +102,8 @@ class Reception:
         self._links: defaultdict[str, set[ServerConnection]] = defaultdict(set)
         """Every link that was let in, by device, from the first moment: also one that has said nothing yet."""
         self._disconnected = 0
+        self.bulk_bytes = 0
+        """Of model files, on all bulk links so far."""
 
     async def handle(self, link: ServerConnection) -> None:
         """Serve one link until it ends; the edge of its task."""
@@ -234,7 +236,15 @@ class Reception:
         await link.wait_closed()
 
     async def _serve_bulk(self, link: ServerConnection, record: DeviceRecord) -> None:
-        await serve_files(link, self._files, on_other=lambda frame: self._peers.answer(record.device_id, frame))
+        await serve_files(
+            link,
+            self._files,
+            on_other=lambda frame: self._peers.answer(record.device_id, frame),
+            before_sending=self._count_bulk,
+        )
+
+    async def _count_bulk(self, size_bytes: int) -> None:
+        self.bulk_bytes += size_bytes
 
     def _welcome(self, session: Session, mark: str) -> Welcome:
         return Welcome(

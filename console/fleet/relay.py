@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from websockets.asyncio.connection import Connection
@@ -26,11 +27,21 @@ LOG_EVERY = 1000
 """A peer that floods us with frames nobody wants gets one log line per this many."""
 
 OnFrame = Callable[[int, Frame], None]
+OnPass = Callable[[int, int], None]
+"""Hears of a step and the stage (> 0) it was just sent to."""
+
+
+class StageBytes(NamedTuple):
+    """Bytes that went to each stage of a pipeline through this process, and that came from it."""
+
+    sent: list[int]
+    received: list[int]
 
 
 class _Route(msgspec.Struct, frozen=True):
     epoch: int
     devices: tuple[str, ...]
+    bytes: StageBytes
 
 
 class Relay:
@@ -57,6 +68,7 @@ class Relay:
         """By pipeline and device, the epoch and stage it was loaded for."""
         self._handlers: dict[int, OnFrame] = {}
         self._default_handler: OnFrame | None = None
+        self._passing: dict[int, OnPass] = {}
         self.dropped: Counter[str] = Counter()
         """Frames nobody wanted, by cause."""
 
@@ -70,9 +82,16 @@ class Relay:
         else:
             self._handlers[pipeline] = on_frame
 
+    def set_pass_handler(self, on_pass: OnPass, pipeline: int) -> None:
+        """Register who hears when a step of a pipeline goes on from one stage to the next through here, as above."""
+        self._passing[pipeline] = on_pass
+
     def set_route(self, pipeline: int, epoch: int, devices: Sequence[str]) -> None:
         """Let stage k of `pipeline` be `devices[k]` from now on; frames of other epochs are dropped."""
-        self._routes[pipeline] = _Route(epoch, tuple(devices))
+        former = self._routes.get(pipeline)
+        goes_on = former is not None and len(former.devices) == len(devices)
+        counted = former.bytes if former and goes_on else StageBytes([0] * len(devices), [0] * len(devices))
+        self._routes[pipeline] = _Route(epoch, tuple(devices), counted)
 
     def set_standby(self, pipeline: int, device: str, epoch: int, stage: int) -> None:
         """Let a device hold a stage that is not on the route: it may have its link, and its frames are dropped."""
@@ -91,11 +110,17 @@ class Relay:
                 found[pipeline] = [one for one, held in self._standbys.get(pipeline, {}).items() if held[1] == stage]
         return found
 
+    def bytes_of(self, pipeline: int) -> StageBytes:
+        """Return the bytes of a pipeline's steps so far; nothing for one without a route."""
+        route = self._routes.get(pipeline)
+        return StageBytes([], []) if route is None else route.bytes
+
     def clear_route(self, pipeline: int) -> None:
         """Forget a pipeline: its frames are dropped, its handler is released."""
         self._routes.pop(pipeline, None)
         self._standbys.pop(pipeline, None)
         self._handlers.pop(pipeline, None)
+        self._passing.pop(pipeline, None)
 
     def holds(self, device: str, pipeline: int, epoch: int, stage: int) -> bool:
         """Whether a device holds that stage in the present route, or in reserve."""
@@ -121,10 +146,14 @@ class Relay:
             self._drop("stale", device, header)
         elif header.type is FrameType.STEP:
             if 1 <= header.stage < len(route.devices) and route.devices[header.stage - 1] == device:
+                route.bytes.received[header.stage - 1] += len(data)
                 self._forward(route, header, header.stage, data)
+                if (on_pass := self._passing.get(header.pipeline)) is not None:
+                    on_pass(header.step, header.stage)
             else:
                 self._drop("not_its_stage", device, header)
         elif self._may_answer(route, header, device):
+            route.bytes.received[header.stage] += len(data)
             self._deliver(header.pipeline, decode(data))
         else:
             self._drop("not_its_stage", device, header)
@@ -148,6 +177,7 @@ class Relay:
                 uplink.post(data, self._max_unsent_bytes)
             else:
                 post(link, data, self._max_unsent_bytes)
+            route.bytes.sent[stage] += len(data)
         except Unsendable as error:
             self._answer_gone(header, stage)
             if error.stalled:

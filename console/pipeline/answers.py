@@ -81,11 +81,18 @@ class Answer:
             self._ahead = None
             self.events.put_nowait(Recovering(reason))
 
-    def start(self, cached_tokens: int) -> None:
-        """Note that the stream left the queue, with so many of its tokens cached. Only the first call counts."""
-        if self._started_s is None:
-            self._started_s = self._clock()
-            self._cached_tokens = cached_tokens
+    def start(self, cached_tokens: int) -> bool:
+        """Note that the stream left the queue, with so many of its tokens cached. Only the first call counts: True."""
+        if self._started_s is not None:
+            return False
+        self._started_s = self._clock()
+        self._cached_tokens = cached_tokens
+        return True
+
+    @property
+    def queue_s(self) -> float:
+        """How long it waited for its place, or does until now."""
+        return (self._clock() if self._started_s is None else self._started_s) - self.accepted_s
 
     def read(self, done: int) -> None:
         """Tell that so many of the tokens that the stages lack are on their way to them, and more follow."""

@@ -31,6 +31,14 @@ class Kept(NamedTuple):
     tokens: int
 
 
+class CacheBlocks(NamedTuple):
+    """Blocks of `BLOCK_TOKENS` positions: those of running answers, those kept of finished ones, and free ones."""
+
+    running: int
+    kept: int
+    free: int
+
+
 class Caches:
     """Decides what is cached on all stages alike, and says it in the shares and releases of the next step."""
 
@@ -48,14 +56,10 @@ class Caches:
         return len(self._kept)
 
     @property
-    def kept_tokens(self) -> int:
-        """How much would be free without them."""
-        return self._ledger.freed_by(self._kept) * BLOCK_TOKENS
-
-    @property
-    def free_tokens(self) -> int:
-        """What nobody holds, kept streams included."""
-        return self._ledger.free * BLOCK_TOKENS
+    def blocks(self) -> CacheBlocks:
+        """How the blocks are used; one that a running answer shares with a kept one counts as the running one's."""
+        free, kept = self._ledger.free, self._ledger.freed_by(self._kept)
+        return CacheBlocks(self._ledger.blocks - free - kept, kept, free)
 
     @property
     def owes(self) -> bool:

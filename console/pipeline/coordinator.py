@@ -17,6 +17,7 @@ from typing import Any
 from agent.link.frames import Frame
 from agent.stage.types import Epoch, PipelineId, StreamId
 from console.pipeline.answers import Answer, Clock
+from console.pipeline.caches import CacheBlocks
 from console.pipeline.dialects import Dialect
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import GrammarRefused, KeyQueueFull, PromptError, QueueFull, UnknownToken
@@ -25,7 +26,9 @@ from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome, Step
 from console.pipeline.probing import PROBE_KEY, Prober
 from console.pipeline.scheduler import Scheduler
 from console.pipeline.tokens import TextCodec
+from console.pipeline.totals import PipelineTotals
 from console.pipeline.traffic import Submit, Traffic
+from console.pipeline.trips import Trip
 from console.pipeline.types import (
     Ending,
     Event,
@@ -48,8 +51,9 @@ class Coordinator:
     """Runs one pipeline. Implements `Generator`.
 
     `submit` hands a frame to the link of stage 0, in order; it may return an awaitable. Whoever owns the links calls
-    `on_frame` for every TOKENS and NACK of this pipeline. When a stage's link or child is gone, it calls `suspend`, and
-    `resume` once others have taken over, or `stage_lost` when nobody will.
+    `on_frame` for every TOKENS and NACK of this pipeline, and `on_pass` for the steps it sends on from stage to stage.
+    When a stage's link or child is gone, it calls `suspend`, and `resume` once others have taken over, or `stage_lost`
+    when nobody will.
     """
 
     def __init__(
@@ -121,6 +125,16 @@ class Coordinator:
         return self._scheduler.running, self._scheduler.waiting
 
     @property
+    def totals(self) -> PipelineTotals:
+        """What went through since it began."""
+        return self._traffic.totals
+
+    @property
+    def blocks(self) -> CacheBlocks:
+        """How full the caches of all stages alike are."""
+        return self._scheduler.blocks
+
+    @property
     def dialect(self) -> Dialect:
         """How the model writes what is not plain text."""
         return self._tokenizer.dialect
@@ -179,6 +193,10 @@ class Coordinator:
     def on_frame(self, frame: Frame) -> None:
         """Take a TOKENS or NACK frame; everything stale, repeated, out of order or malformed is dropped and counted."""
         self._traffic.on_frame(frame)
+
+    def on_pass(self, step: int, stage: int) -> None:
+        """Note that a step was sent on to a stage beyond the first one."""
+        self._traffic.on_pass(step, stage)
 
     def drafts_ready(self) -> None:
         """Ask again for the drafts of the streams that wait for them, and send what may leave now."""
@@ -316,7 +334,8 @@ class Coordinator:
         """Note which answers left the queue, and how far their prompts are."""
         for row in step.rows:
             if (row.sampling is not None or not row.wants) and (answer := self._answers.get(row.stream)):
-                answer.start(self._scheduler.reused(row.stream))
+                if answer.start(self._scheduler.reused(row.stream)) and answer.key_id != PROBE_KEY:
+                    self._traffic.totals.waited.add(answer.queue_s)
                 if not row.wants:
                     answer.read(row.first + row.count)
 
@@ -332,9 +351,10 @@ class Coordinator:
         """A token is a probe that came through."""
         self._prober.token_came(now_s)
 
-    def came(self, outcomes: list[Outcome], came_s: float) -> None:
+    def came(self, outcomes: list[Outcome], came_s: float, trip: Trip | None) -> None:
         """Make text of tokens."""
         stopped = False
+        self._traffic.totals.judged(outcomes)
         for outcome in outcomes:
             answer = self._answers.get(outcome.stream)
             if answer is not None and answer.push(outcome, came_s):

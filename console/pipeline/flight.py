@@ -34,6 +34,8 @@ class Sent(NamedTuple):
     step: Step
     at_s: float
     alone: bool
+    passes: list[tuple[int, float]]
+    """When it was seen to be sent on to which later stage; nothing for stages that are linked directly."""
 
 
 class Flight:
@@ -63,7 +65,12 @@ class Flight:
             self._sent[step_id] = other._replace(alone=False)
         if alone:
             self._progress_s, self._probes = now_s, 0
-        self._sent[step.id] = Sent(step, now_s, alone)
+        self._sent[step.id] = Sent(step, now_s, alone, [])
+
+    def passed(self, step_id: int, stage: int, now_s: float) -> None:
+        """Note that a step was sent on; unknown ones are fine."""
+        if (sent := self._sent.get(step_id)) is not None:
+            sent.passes.append((stage, now_s))
 
     def remove(self, step_id: int, now_s: float) -> Sent | None:
         """Note that a step was answered or given up: that is progress."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from agent.stage.types import Logprobs, Sampling, StreamId
-from console.pipeline.caches import Caches
+from console.pipeline.caches import CacheBlocks, Caches
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
 from console.pipeline.errors import ContextExceeded, KeyQueueFull, PromptError, QueueFull
 from console.pipeline.pacing import Pace
@@ -60,6 +60,11 @@ class Scheduler:
     def kept(self) -> int:
         """How many finished streams are kept in the caches for their beginning."""
         return self._caches.kept
+
+    @property
+    def blocks(self) -> CacheBlocks:
+        """How full the caches are."""
+        return self._caches.blocks
 
     @property
     def pace(self) -> Pace:

@@ -20,6 +20,8 @@ from console.pipeline.meters import RateMeter, StepMeter
 from console.pipeline.outbox import Outbox
 from console.pipeline.plans import Outcome, Step
 from console.pipeline.scheduler import Scheduler
+from console.pipeline.totals import PipelineTotals
+from console.pipeline.trips import Trip
 from console.pipeline.types import StageInfo
 
 log = logging.getLogger(__name__)
@@ -49,8 +51,8 @@ class Listener(Protocol):
         """A token went through all stages."""
         ...
 
-    def came(self, outcomes: list[Outcome], came_s: float) -> None:
-        """Streams got tokens; the next step is on its way already."""
+    def came(self, outcomes: list[Outcome], came_s: float, trip: Trip | None) -> None:
+        """Streams got tokens, by this trip; the next step is on its way already."""
         ...
 
     def failed(self, streams: list[StreamId], message: str) -> None:
@@ -97,6 +99,7 @@ class Traffic:
         self.stages: list[StageInfo] = []
         self.meter = StepMeter(0)
         self.rate = RateMeter()
+        self.totals = PipelineTotals()
         self.dropped = 0
         """Frames that answered nothing."""
 
@@ -104,6 +107,7 @@ class Traffic:
         """Let steps leave, through these stages. `submit` hands a frame to the link of stage 0, in order."""
         self.stages = list(stages)
         self.meter = StepMeter(len(self.stages))
+        self.totals.begin(self.stages)
         self._codec = StepCodec(self._pipeline, epoch, stages=len(self.stages), vocab_size=self._vocab_size)
         outbox = Outbox(submit, lambda error: self._link_failed(outbox, error))
         self._outbox = outbox
@@ -139,6 +143,10 @@ class Traffic:
         self._flight.add(step, self._clock())
         outbox.send(codec.step(step))
         self._listener.sent(step)
+
+    def on_pass(self, step: int, stage: int) -> None:
+        """Note when a step was sent on to a stage."""
+        self._flight.passed(step, stage, self._clock())
 
     def on_frame(self, frame: Frame) -> None:
         """Take a TOKENS or NACK frame; everything stale, repeated, out of order or malformed is dropped and counted."""
@@ -176,13 +184,15 @@ class Traffic:
         sent = self._flight.remove(frame.step, now_s)
         self._fail_refused()
         self.pump()
-        asyncio.get_running_loop().call_soon(self._listener.came, outcomes, now_s)
-        if sent is not None:
-            self._measure(sent, reply, now_s, sum(len(outcome.ids) for outcome in outcomes))
+        trip = None if sent is None else Trip.of(sent, reply.timings, now_s)
+        asyncio.get_running_loop().call_soon(self._listener.came, outcomes, now_s, trip)
+        if sent is not None and trip is not None:
+            self._measure(sent, reply, trip, sum(len(outcome.ids) for outcome in outcomes))
 
-    def _measure(self, sent: Sent, reply: Reply, now_s: float, tokens: int) -> None:
+    def _measure(self, sent: Sent, reply: Reply, trip: Trip, tokens: int) -> None:
         """Record a step that gave `tokens` to its streams."""
-        step, took_s = sent.step, now_s - sent.at_s
+        step, now_s, took_s = sent.step, trip.came_s, trip.took_s
+        self.totals.came(step, trip)
         if step.wants:
             self._listener.token_came(now_s)
             self.rate.add(now_s, tokens)

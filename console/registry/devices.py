@@ -262,6 +262,12 @@ class Devices:
         with self._database.reading() as session:
             return session.scalar(select(func.count()).select_from(DeviceRow)) or 0
 
+    def count_by_state(self) -> dict[DeviceState, int]:
+        """Count the devices in each state that any of them is in."""
+        with self._database.reading() as session:
+            rows = session.execute(select(DeviceRow.state, func.count()).group_by(DeviceRow.state))
+            return {cast(DeviceState, state): count for state, count in rows}
+
     def tags(self) -> dict[DeviceId, list[str]]:
         """Return the tags of every device."""
         with self._database.reading() as session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", "/healthz"): PUBLIC,
     ("POST", "/admin/v1/login"): PUBLIC,
     ("GET", "/readyz"): "chat",
+    ("GET", "/metrics"): "view",
     ("GET", "/v1/models"): "chat",
     ("GET", "/v1/models/{model_id:path}"): "chat",
     ("POST", "/v1/chat/completions"): "chat",
@@ -115,9 +116,9 @@ class Console:
 async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Console]:
     seen: list[BaseRoute] = []
 
-    def build(routes: Sequence[BaseRoute], *, cors_origins: Collection[str] = ()) -> ASGIApp:
+    def build(routes: Sequence[BaseRoute], **settings: Any) -> ASGIApp:
         seen.extend(routes)
-        return build_app(routes, cors_origins=cors_origins)
+        return build_app(routes, **settings)
 
     monkeypatch.setattr(console.service, "build_app", build)
     async with ConsoleService(ServiceSettings(folder=tmp_path, keyring=False)) as service:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 
 import console.api.server
 from agent.folder_lock import FolderLock
@@ -292,3 +293,16 @@ async def test_the_api_speaks_tls_of_the_fleet_when_others_may_reach_it(tmp_path
         assert "0.0.0.0" not in service.api_url
         async with client_of(tmp_path) as ask:
             assert (await ask(lambda console: console.status())).api_url == service.api_url
+
+
+async def test_the_metrics_can_be_read_with_a_key_that_may_look(tmp_path: Path) -> None:
+    async with ConsoleService(settings(tmp_path)) as service, client_of(tmp_path) as ask:
+        key = await ask(lambda console: console.create_key("prometheus", scope="view"))
+        async with httpx2.AsyncClient(base_url=service.api_url) as http:
+            await http.get("/healthz")
+            answer = await http.get("/metrics", headers={"Authorization": f"Bearer {key.secret}"})
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = {family.name: family for family in parse_metrics(answer.text)}
+    (health,) = [one for one in families["fallow_http_requests"].samples if one.labels["endpoint"] == "/healthz"]
+    assert (health.value, health.labels["outcome"]) == (1, "200")
+    assert {sample.value for sample in families["fallow_agents"].samples} == {0}

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from starlette.types import ASGIApp
 
-from console.api.app import build_app
+from console.api.app import RequestCounts, build_app
 from console.api.auth import Gate, KeyRing
 from console.api.models import ServedModel
 from console.api.openai.routes import OpenAIRoutes
@@ -148,7 +148,8 @@ def chat_app(
     keys: KeyRing | None = None,
     counted: Counted | None = None,
     cors_origins: Sequence[str] = (),
+    counts: RequestCounts | None = None,
 ) -> ASGIApp:
     gate, quotas = Gate(keys or Keys()), Quotas(counted or Counted())
     routes = OpenAIRoutes(Models(*models, unavailable=unavailable), gate, quotas).routes()
-    return build_app(routes, cors_origins=cors_origins)
+    return build_app(routes, cors_origins=cors_origins, counts=counts)

@@ -67,6 +67,11 @@ def taken_back() -> ApiError:
     return ApiError(409, "The request was cancelled by its id.", code="request_cancelled", should_retry=False)
 
 
+def note_outcome(scope: Scope, outcome: str) -> None:
+    """Let a request count as this, whatever status its client was sent. `outcome` is one of a few words."""
+    scope.setdefault("state", {})["outcome"] = outcome
+
+
 async def _until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -122,6 +127,7 @@ class WholeAnswer(Response):
                 answered = await while_wanted(receive, self._collect(), cancelled)
         except ClientLeft:
             log.info("The client left before its answer was complete.")
+            note_outcome(scope, "client_left")
             return
         except TakenBack:
             raise taken_back() from None
@@ -171,6 +177,8 @@ class StreamedAnswer(Response):
         self._cancellation = cancellation
         self._keep_alive_s = keep_alive_s
         self._started = False
+        self._broken = ""
+        """The code of the error that ended a stream after its first byte."""
         self._quiet = True
         self._writing = asyncio.Lock()
 
@@ -181,6 +189,7 @@ class StreamedAnswer(Response):
                 await while_wanted(receive, self._relay(send), cancelled)
         except ClientLeft:
             log.info("The client left before its stream was complete.")
+            note_outcome(scope, "client_left")
         except TakenBack:
             # A client that reads slowly may keep the last event waiting; the places in the pipeline must not.
             await close_events(self._events)
@@ -189,6 +198,8 @@ class StreamedAnswer(Response):
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
             await close_events(self._events)
+            if self._broken:
+                note_outcome(scope, self._broken)
 
     async def _relay(self, send: Send) -> None:
         """Write every event. An error before the first byte is raised; after it, it becomes the last event."""
@@ -212,6 +223,7 @@ class StreamedAnswer(Response):
     async def _fail(self, send: Send, error: ApiError, place: int = 0, reason: Ending = "error") -> None:
         if not self._started:
             raise error
+        self._broken = error.body.code or "failed"
         await self._write(send, self._writer.failed(place, error.envelope(), reason), last=True)
 
     async def _write(self, send: Send, data: bytes, *, last: bool = False) -> None:

@@ -162,3 +162,18 @@ def test_who_could_take_a_stage_over_is_found_by_its_stage_whatever_epoch_it_was
     relay.drop_standby(1, "d")
     relay.clear_route(2)
     assert relay.reserves("b") == {1: []}
+
+
+def test_bytes_are_counted_where_they_went_and_stay_counted_while_the_stages_are_as_many(relay: Relay) -> None:
+    frame = make_frame(stage=0)
+    relay.submit(1, frame)
+    relay.take("a", make_frame(stage=1))
+    relay.take("c", make_frame(FrameType.TOKENS, stage=2))
+    size = len(frame)
+    assert relay.bytes_of(1) == ([size, size, 0], [size, 0, size])
+    relay.set_route(1, 6, ["d", "b", "c"])
+    assert relay.bytes_of(1) == ([size, size, 0], [size, 0, size])
+    relay.set_route(1, 7, ["d", "c"])
+    assert relay.bytes_of(1) == ([0, 0], [0, 0])
+    relay.clear_route(1)
+    assert relay.bytes_of(1) == ([], [])

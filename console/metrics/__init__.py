@@ -1,0 +1,1 @@
+"""What the console counts, as Prometheus reads it: names, collectors, the text."""
