@@ -24,6 +24,7 @@ from agent.stage.errors import BadStep, StaleEpoch, StepError
 from agent.stage.grammar import Grammars, can_constrain
 from agent.stage.tail import Tail
 from agent.stage.types import Epoch, Logprobs, Nack, Refusal, StageReport, StageSpec, StageTiming, StepTable
+from shard_export.library.manifest import Manifest
 
 GENTLE_INFER_MS = 80
 """An inference cannot be interrupted, and 100 ms after the owner's first input nothing may begin or go on."""
@@ -149,12 +150,12 @@ def report_frame(spec: StageSpec, report: StageReport) -> bytes:
     return encode(Frame(FrameType.REPORT, spec.pipeline, spec.epoch, 0, 0, spec.stage, _encoder.encode(report), None))
 
 
-def read_grammars(spec: StageSpec, engine: Engine) -> Grammars | None:
+def read_grammars(spec: StageSpec, manifest: Manifest) -> Grammars | None:
     """Read what the stage needs to keep answers to grammars; None: it needs nothing. Raises GrammarUnusable."""
     folder = Path(spec.folder)
-    if not (spec.constrains and engine.shape.is_tail and can_constrain(folder, engine.manifest)):
+    if not (spec.constrains and spec.last == manifest.layer_count and can_constrain(folder, manifest)):
         return None
-    return Grammars.read(folder, engine.manifest)
+    return Grammars.read(folder, manifest)
 
 
 def describe(

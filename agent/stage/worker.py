@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -34,9 +35,10 @@ from agent.stage.pipes import PipeClosed, read_frame, read_spec, write_all
 from agent.stage.priority import make_way
 from agent.stage.types import StageSpec
 from agent.stage.uplink import Uplink
+from shard_export.library.errors import LibraryError
+from shard_export.library.store import load_manifest
 
 if TYPE_CHECKING:
-    from agent.stage.engines.base import Engine
     from agent.stage.grammar import Grammars
 
 BEAT_S = 0.2
@@ -110,9 +112,12 @@ def _serve(spec: StageSpec, links: Links, gate: Gate, out: int) -> int:
 
     started = time.perf_counter()
     try:
-        engine, selection = load_selected(spec)
-        # Now and not with the first grammar: then the running answers of all others would wait for it.
-        grammars = _read_grammars(spec, engine)
+        with ThreadPoolExecutor(1, "grammars") as beside:
+            # Now and not with the first grammar, for which all running answers would have to wait; the runtime compiles
+            # without the interpreter's lock.
+            reading = beside.submit(_read_grammars, spec)
+            engine, selection = load_selected(spec)
+        grammars = reading.result()
         load_ms = 1e3 * (time.perf_counter() - started)
         report = steps.describe(spec, engine, selection, load_ms, constrains=grammars is not None)
     except StageLoadError as error:
@@ -135,13 +140,13 @@ def _serve(spec: StageSpec, links: Links, gate: Gate, out: int) -> int:
             _end_by_link(str(error))
 
 
-def _read_grammars(spec: StageSpec, engine: Engine) -> Grammars | None:
+def _read_grammars(spec: StageSpec) -> Grammars | None:
     """Read what grammars need; without it the stage serves all others, and says so in its report."""
     from agent.stage import steps
 
     try:
-        return steps.read_grammars(spec, engine)
-    except GrammarUnusable as error:
+        return steps.read_grammars(spec, load_manifest(Path(spec.folder)))
+    except (GrammarUnusable, LibraryError) as error:
         sys.stderr.write(f"{error}\n")
         return None
 

@@ -127,7 +127,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[StepRunner
         load(make_spec(folder, first=0, last=2, **fields)),
         load(make_spec(folder, first=2, last=3, stage=1, engine="stateful", **fields)),
     ]
-    yield [StepRunner(engine.spec, engine, grammars=read_grammars(engine.spec, engine)) for engine in engines]
+    yield [StepRunner(engine.spec, engine, grammars=read_grammars(engine.spec, engine.manifest)) for engine in engines]
     for engine in engines:
         engine.close()
 
@@ -170,7 +170,9 @@ def test_the_real_model_keeps_to_a_schema_with_guesses_and_with_a_stage_lost(smo
         load(make_spec(smollm2_library, first=0, last=half, context_tokens=256)),
         load(make_spec(smollm2_library, first=half, last=manifest.layer_count, stage=1, context_tokens=256)),
     ]
-    stages = [StepRunner(engine.spec, engine, grammars=read_grammars(engine.spec, engine)) for engine in engines]
+    stages = [
+        StepRunner(engine.spec, engine, grammars=read_grammars(engine.spec, engine.manifest)) for engine in engines
+    ]
     asked = [f"Describe {name} as JSON with name, years and tags." for name in ("Anna", "Bert", "a town", "a tree")]
     prompts = [codec.encode_chat([{"role": "user", "content": text}]) for text in asked]
     options: dict[str, Any] = {"eos": manifest.tokens.eos_ids, "tokens": 80}
