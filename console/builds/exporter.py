@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,8 +21,13 @@ import psutil
 from agent.stage.priority import LEAST_NICE
 from console.api.admin.build_types import BuildRequest
 
-COMMAND = (sys.executable, "-m", "shard_export")
+PROGRAM = "fallow-export"
 INSTALL = "The exporter is not installed on the console's PC; run there: pip install 'fallow[export]'"
+INSTALL_BESIDE = (
+    "The exporter is not installed on the console's PC; install fallow[export] with pip there, "
+    "so that the console finds fallow-export on its PATH."
+)
+"""For a console without a Python around it, which leaves the gigabytes of torch to a program of its own."""
 MAX_LINE_BYTES = 4 << 20
 GENTLE_S = 60.0
 """How long a child may go on after it was asked to stop: until the layer it is at is done."""
@@ -112,12 +119,15 @@ class Child:
 
 
 class Exporter:
-    """Starts children. `command` is what runs `fallow-export`; `gentle`: everything else on the PC goes first."""
+    """Starts children. `command` is what runs `fallow-export`; `gentle`: everything else on the PC goes first.
+
+    Without a command it is this Python's own, or in a frozen console the program on the PATH.
+    """
 
     def __init__(
-        self, command: Sequence[str] = COMMAND, needed: Sequence[str] = _NEEDED, *, gentle: bool = True
+        self, command: Sequence[str] | None = None, needed: Sequence[str] = _NEEDED, *, gentle: bool = True
     ) -> None:
-        self._command = tuple(command)
+        self._given = command
         self._gentle = gentle
         self._needed = needed
         self._families: Families | None = None
@@ -125,8 +135,20 @@ class Exporter:
     @property
     def missing(self) -> str:
         """Say what to install; empty when everything is there."""
+        if self._given is None and _is_frozen():
+            return "" if self._command else INSTALL_BESIDE
         lacking = any(importlib.util.find_spec(name) is None for name in self._needed)
         return INSTALL if lacking else ""
+
+    @property
+    def _command(self) -> tuple[str, ...]:
+        if self._given is not None:
+            return tuple(self._given)
+        if not _is_frozen():
+            return (sys.executable, "-m", "shard_export")
+        # Looked for each time: it may have been installed since the service started.
+        found = shutil.which(PROGRAM)
+        return (found,) if found else ()
 
     async def build(self, request: BuildRequest, target: str) -> Child:
         """Start a build. Raises OSError."""
@@ -151,6 +173,8 @@ class Exporter:
         return self._families or Families([], {})
 
     async def _start(self, *arguments: str) -> Child:
+        if not self._command:
+            raise FileNotFoundError(errno.ENOENT, INSTALL_BESIDE, PROGRAM)
         process = await asyncio.create_subprocess_exec(
             *self._command,
             *arguments,
@@ -165,6 +189,10 @@ class Exporter:
         if self._gentle:
             _lower(process.pid)
         return Child(process)
+
+
+def _is_frozen() -> bool:
+    return bool(getattr(sys, "frozen", False))
 
 
 def build_arguments(request: BuildRequest, target: str) -> list[str]:
