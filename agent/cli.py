@@ -20,6 +20,7 @@ import msgspec
 import psutil
 
 from agent.cli_control import add_commands, ask_status, enrol_running, status_lines
+from agent.cli_update import add_update, run_with_updates
 from agent.control.errors import ControlError, ControlUnavailable
 from agent.control.protocol import Told
 from agent.joining import MAX_INVITE_BYTES, delete_invite, invite_text, join, own_name, read_invite
@@ -40,6 +41,8 @@ from agent.settings import (
     lock_folder,
     read_state,
 )
+from agent.update.permission import Means
+from agent.update.proof import Trial
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ EXIT_DISK = 16
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = build_parser().parse_args(argv)
+    options.arguments = sys.argv[1:] if argv is None else argv
     set_up_log(as_json=options.log_json, shown=options.log_shown)
     try:
         return int(options.command(options))
@@ -117,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
     examining.set_defaults(command=_doctor, log_shown=logging.ERROR)
 
     add_commands(commands, common)
+    add_update(commands, common)
     seeing = commands.add_parser("probes", parents=[common], help="show what the agent sees of this PC, live")
     seeing.add_argument("--json", action="store_true", help="print one JSON object, once")
     seeing.set_defaults(command=_probes)
@@ -189,9 +194,13 @@ def _run(options: argparse.Namespace) -> int:
         threads=options.threads,
         cores=options.cores,
     )
-    with lock_folder(options.data):
-        identity = _identity_for_run(options.data, options.invite_file, wait=options.wait)
-        return _serve(options.data, identity, settings, options.invite_file)
+
+    def serve(means: Means, trial: Trial | None) -> bool:
+        with lock_folder(options.data):
+            identity = _identity_for_run(options.data, options.invite_file, wait=options.wait)
+            return _serve(options, identity, settings, means, trial)
+
+    return run_with_updates(options.arguments, serve)
 
 
 def _identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> Identity | None:
@@ -210,7 +219,10 @@ def _identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> 
     return identity
 
 
-def _serve(folder: Path, identity: Identity | None, settings: AgentSettings, invite_file: Path | None) -> int:
+def _serve(
+    options: argparse.Namespace, identity: Identity | None, settings: AgentSettings, means: Means, trial: Trial | None
+) -> bool:
+    """Run until stopped; returns whether the program is to be started again."""
     # The links take a moment to import; the other commands do without.
     from agent.program import Program
     from agent.stage import affinity
@@ -220,13 +232,19 @@ def _serve(folder: Path, identity: Identity | None, settings: AgentSettings, inv
         # Links on a core that computes cost a quarter of its tokens per second.
         affinity.pin_this_thread(affinity.other_cores(settings.cores))
 
-    async def serve() -> None:
-        program = Program(folder, settings, Keystore("agent"), identity, invite_file=invite_file)
+    async def serve() -> bool:
+        program = Program(
+            options.data, settings, Keystore("agent"), identity,
+            invite_file=options.invite_file, means=means, trial=trial,
+        )  # fmt: skip
+        if trial is not None:
+            loop = asyncio.get_running_loop()
+            trial.end_with_parent(lambda: loop.call_soon_threadsafe(program.stop))
         with stopped_by_signals(program.stop):
             await program.run()
+        return program.restarts
 
-    asyncio.run(serve())
-    return 0
+    return asyncio.run(serve())
 
 
 def _status(options: argparse.Namespace) -> int:

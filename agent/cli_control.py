@@ -95,7 +95,7 @@ def ask_status(folder: Path) -> Status | None:
 
 def enrol_running(folder: Path, invite: str, name: str, on_told: Callable[[Told], None]) -> str:
     """Let the running agent enrol this PC; returns its sentence. Raises ControlError."""
-    answer = _order(folder, lambda id_: Enrol(id_, invite, name), on_told)
+    answer = give_order(folder, lambda id_: Enrol(id_, invite, name), on_told)
     return answer.said if isinstance(answer, Done) else ""
 
 
@@ -115,18 +115,24 @@ def status_lines(status: Status) -> list[str]:
         )
     for device in status.devices:
         lines.append(f"  {device.name}: {device.full_name}, {'used' if device.on else f'off ({device.set_by})'}")
+    if status.update:
+        lines.append(f"Update: {status.update}")
     gave = status.contribution
     lines.append(f"Today: {gave.today_h:.1f} h, {gave.today_tokens} tokens, about {gave.today_wh:.0f} Wh.")
     return lines
 
 
 def _give(options: argparse.Namespace, make: Callable[[int], Order]) -> int:
-    answer = _order(options.data, make)
+    answer = give_order(options.data, make)
     print(answer.said if isinstance(answer, Done) else "")
     return 0
 
 
-def _order(folder: Path, make: Callable[[int], Order], on_told: Callable[[Told], None] = lambda told: None) -> Answer:
+def give_order(
+    folder: Path, make: Callable[[int], Order], on_told: Callable[[Told], None] = lambda told: None
+) -> Answer:
+    """Give the running agent an order and return its answer. Raises ControlError."""
+
     async def ask() -> Answer:
         async with ControlClient.open(folder, "cli") as client:
             return await client.order(make(client.next_id()), on_told)
@@ -192,7 +198,7 @@ def _shown(value: PolicyValue) -> str:
 def _history(options: argparse.Namespace) -> int:
     to_s = time.time() + 1
     by = "hour" if options.hours else "day"
-    answer = _order(options.data, lambda id_: QueryHistory(id_, to_s - options.days * DAY_S, to_s, by))  # type: ignore[arg-type]
+    answer = give_order(options.data, lambda id_: QueryHistory(id_, to_s - options.days * DAY_S, to_s, by))  # type: ignore[arg-type]
     rows = answer.rows if isinstance(answer, History) else []
     if options.json:
         fields = ("start_s", "served_s", "tokens", "energy_wh")

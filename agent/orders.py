@@ -58,6 +58,10 @@ class Life(Protocol):
         """End the agent."""
         ...
 
+    async def check_updates(self, *, now: bool) -> str:
+        """Ask the console for a newer version; returns a sentence."""
+        ...
+
 
 class Orders:
     """Carries out orders. `now` is Unix time in the local zone."""
@@ -187,6 +191,9 @@ class Orders:
         asyncio.get_running_loop().call_later(0.1, self._life.stop)
         return wire.Done(order.id, "The agent ends.")
 
+    async def _check_update(self, order: wire.CheckUpdate, _: Tell) -> wire.Answer:
+        return wire.Done(order.id, await self._life.check_updates(now=order.now))
+
     _ways: dict[type, Callable[..., Awaitable[wire.Answer]]] = {  # noqa: RUF012 - written here, once
         wire.Pause: _pause,
         wire.Resume: _resume,
@@ -200,4 +207,5 @@ class Orders:
         wire.Enrol: _enrol,
         wire.Leave: _leave,
         wire.Quit: _quit,
+        wire.CheckUpdate: _check_update,
     }

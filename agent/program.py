@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ from agent.service import AgentService
 from agent.settings import AgentSettings, AgentState
 from agent.stage.gate import Gate, Gates
 from agent.threads import finish_in_thread
+from agent.update.permission import Means
+from agent.update.proof import Trial
+from agent.update.releases import Here, own_platform
+from agent.update.updates import Updates
 from agent.volunteer.clock import steady_s
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.group_policy import wishes_of_machine
@@ -90,7 +95,10 @@ class Program:
         invite_file: Path | None = None,
         adjust: Callable[[Policy], Policy] = lambda policy: policy,
         make_service: Callable[..., AgentService] = AgentService,
+        means: Means | None = None,
+        trial: Trial | None = None,
     ) -> None:
+        """`means` is what updates are made with, none unless given; on `trial` this program proves itself first."""
         self._folder, self._settings, self._keystore = folder, settings, keystore
         self._identity = identity
         self._invite_file = invite_file
@@ -120,6 +128,11 @@ class Program:
             on_contributed=self._on_contributed,
             on_devices=self._on_devices,
         )
+        self.restarts = False
+        """Whether the program is to be started again, as whatever version is current then."""
+        here = Here("agent", version("fallow"), own_platform(), settings.update_channel)
+        means = means or Means(None, why_off="Self-update is off: this agent was started without a place for versions.")
+        self._updates = Updates(means, here, self, trial=trial, on_change=self._tell_clients)
         self._server = ControlServer(endpoint_of(folder), Orders(folder, self._volunteer, self._history, self))
 
     def stop(self) -> None:
@@ -127,6 +140,34 @@ class Program:
         self._stopping.set()
         if self._service is not None:
             self._service.stop()
+
+    # What an update has to know
+
+    @property
+    def allows_updates(self) -> bool:
+        """Whether everybody who may say so lets this agent update itself."""
+        return self._volunteer.policy.self_update
+
+    @property
+    def is_away(self) -> bool:
+        """Whether nobody is at this PC; what is not known counts as somebody."""
+        return self._volunteer.always or self._volunteer.state.presence.since_s is None
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a stage is loaded or loading."""
+        return self._service is not None and self._service.stages_phase != "none"
+
+    def restart(self) -> None:
+        """End as `stop` does, to be started again; stages are handed over first. Event loop only."""
+        self.restarts = True
+        self._stopping.set()
+        if self._service is not None:
+            self._service.restart()
+
+    async def check_updates(self, *, now: bool) -> str:
+        """Ask the console for a release; returns a sentence."""
+        return await self._updates.check(now=now)
 
     async def run(self) -> None:
         """Work until `stop`. Raises DuplicateSession when another program runs with this identity."""
@@ -173,6 +214,7 @@ class Program:
                 device_code=self._device_code,
                 told=None if service is None else service.told,
                 always=self._volunteer.always,
+                update=self._updates.sentence,
             )
         )
 
@@ -240,6 +282,7 @@ class Program:
             keystore=self._keystore,
             on_told=self._server.changed,
             log_tail=self._log_tail,
+            updates=self._updates,
         )
         self._service = service
         try:
@@ -284,8 +327,12 @@ class Program:
         """Called in a thread of the board."""
         self._volunteer.seen(source)
 
-    def _on_change(self) -> None:
+    def _tell_clients(self) -> None:
         self._server.changed()
+
+    def _on_change(self) -> None:
+        self._tell_clients()
+        self._updates.look_again()
         if self._board is not None:
             self._board.look_for(self._volunteer.policy.exclusive_programs)
 

@@ -50,6 +50,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     device_code: str = ""
     told: ConsoleView | None = None
     always: bool = False
+    update: str = ""
 
 
 def status_of(parts: Parts) -> Status:
@@ -80,6 +81,7 @@ def status_of(parts: Parts) -> Status:
         may_quit=policy.quit_allowed,
         seen_by_console={} if parts.told is None else parts.told.seen(),
         volunteer="always" if parts.always else "away",
+        update=parts.update,
     )
 
 

@@ -17,6 +17,7 @@ from agent.link.messages import (
     Measurements,
     PolicyKept,
     Resting,
+    UpdateState,
     Yield,
 )
 
@@ -24,7 +25,7 @@ BLOCKS_A_DAY = 8
 """How many numbers of Resting make a day."""
 
 
-SaysHowItIs = Heartbeat | Yield | Holding | MarkKept | PolicyKept | Resting | Measurements | LogLines
+SaysHowItIs = Heartbeat | Yield | Holding | MarkKept | PolicyKept | Resting | Measurements | LogLines | UpdateState
 
 
 class ConsoleView:
@@ -45,6 +46,7 @@ class ConsoleView:
         self._resting: Resting | None = None
         self._measured = Measurements([])
         self._log_lines = 0
+        self._update = UpdateState("")
 
     def note(self, message: FromAgent) -> None:
         """Take note of what is sent; what is said of the work leaves no trace."""
@@ -71,6 +73,8 @@ class ConsoleView:
             self._measured = message
         elif isinstance(message, LogLines):
             self._log_lines = max(self._log_lines, len(message.lines))
+        elif isinstance(message, UpdateState):
+            self._update = message
         else:
             self._resting = message
 
@@ -96,6 +100,7 @@ class ConsoleView:
             "mark": self._mark,
             "held_files": f"{len(self._held)}" if self._held else "",
             "addresses": ", ".join(self._addresses),
+            "update": _update(hello, self._update),
             "log": f"{self._log_lines}" if self._log_lines else "",
         }
 
@@ -135,6 +140,10 @@ def _rests(resting: Resting | None) -> str:
     blocks = [str(block) for block in resting.blocks]
     days = [" ".join(blocks[first : first + BLOCKS_A_DAY]) for first in range(0, len(blocks), BLOCKS_A_DAY)]
     return f"{' | '.join(days)} (UTC{resting.utc_offset_s / 3600:+g} h)"
+
+
+def _update(hello: Hello, state: UpdateState) -> str:
+    return ", ".join(filter(None, (hello.platform, hello.channel, state.phase, state.version, state.problem)))
 
 
 def _policy(kept: PolicyKept | None) -> str:

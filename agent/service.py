@@ -29,6 +29,7 @@ from agent.link.messages import (
     Hello,
     LoadStage,
     MarkKept,
+    OfferRelease,
     StageProgress,
     Welcome,
 )
@@ -46,6 +47,8 @@ from agent.stage.process import StageProcess
 from agent.stage.types import DirectSpec
 from agent.tested import TestedEngines
 from agent.threads import finish_in_thread
+from agent.update.fetching import fetch_with
+from agent.update.updates import Updates
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import allows_device
@@ -74,8 +77,10 @@ class AgentService:
         keystore: Keystore | None = None,
         on_told: Callable[[], None] = lambda: None,
         log_tail: LogTail | None = None,
+        updates: Updates | None = None,
     ) -> None:
         self._folder = folder
+        self._updates = updates
         self._log_tail = log_tail or LogTail()
         self._on_told = on_told
         self._membership = Membership(identity, keystore)
@@ -193,6 +198,12 @@ class AgentService:
         """End the session, with its stages, and begin another: what this PC offers has changed."""
         self._session_over.set()
 
+    def restart(self) -> None:
+        """As `stop`; the console hears that this PC is back at once."""
+        if self._session is not None:
+            self._session.farewell = Goodbye("updating", "The agent starts again as another version.")
+        self.stop()
+
     async def leave(self) -> None:
         """Let `run` return, and the console hear that this PC leaves the fleet."""
         if self._session is not None:
@@ -243,6 +254,7 @@ class AgentService:
                     owner=self._volunteer,
                     log_tail=self._log_tail,
                     on_told=self._on_told,
+                    on_offer=self._on_offer,
                 )
             )
             try:
@@ -266,6 +278,9 @@ class AgentService:
                     self._measuring.run(self._session.say, self._session.console_time), name="measuring"
                 ),
             ]
+            if self._updates is not None and self._session.welcome.offers_releases:
+                updating = self._updates.run(self._session.say, fetch_with(self._fetcher))
+                tasks.append(asyncio.create_task(updating, name="updates"))
             try:
                 await self._session.run(self._session_over)
             finally:
@@ -333,7 +348,14 @@ class AgentService:
             held_sha256=self._store.held()[:MAX_NAMED_FILES],
         )
         state, reasons = self._volunteer.availability()
-        return msgspec.structs.replace(hello, mark=mark, state=state, reasons=reasons)
+        platform, channel = ("", "") if self._updates is None else (self._updates.platform, self._updates.channel)
+        return msgspec.structs.replace(
+            hello, mark=mark, state=state, reasons=reasons, platform=platform, channel=channel
+        )
+
+    def _on_offer(self, offer: OfferRelease) -> None:
+        if self._updates is not None:
+            self._updates.offered(offer)
 
     def _on_change(self) -> None:
         self._tell(self._state.link, self._state.message)

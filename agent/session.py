@@ -35,7 +35,7 @@ from agent.link.messages import (
     LoadStage,
     LogLines,
     MessageError,
-    PolicyKept,
+    OfferRelease,
     SendLog,
     UnloadStage,
     VolunteerPolicy,
@@ -85,8 +85,10 @@ class Session:
         owner: Volunteer,
         told: ConsoleView,
         log_tail: LogTail,
+        on_offer: Callable[[OfferRelease], None],
     ) -> None:
         self._owner = owner
+        self._on_offer = on_offer
         self._log = log_tail
         self.told = told
         """What the console was told of this PC; it stays after the session's end."""
@@ -121,6 +123,7 @@ class Session:
         owner: Volunteer,
         log_tail: LogTail,
         on_told: Callable[[], None] = lambda: None,
+        on_offer: Callable[[OfferRelease], None] = lambda offer: None,
     ) -> Session:
         """Dial both links and introduce this PC. Raises LinkDown; nothing stays open then."""
         control = await dialler.dial(CONTROL_PATH)
@@ -136,7 +139,10 @@ class Session:
             await control.close()
             raise
         told = ConsoleView(hello, on_told)
-        return cls(control, data, welcome, loader, on_change, direct=direct, owner=owner, told=told, log_tail=log_tail)
+        return cls(
+            control, data, welcome, loader, on_change,
+            direct=direct, owner=owner, told=told, log_tail=log_tail, on_offer=on_offer,
+        )  # fmt: skip
 
     @property
     def welcome(self) -> Welcome:
@@ -245,17 +251,20 @@ class Session:
                 self._stages.unload(message.pipeline)
             elif isinstance(message, DirectRoute | CutDirect):
                 self._stages.route(message)
-            elif isinstance(message, VolunteerPolicy | SendLog):
-                self._say(self._answer(message))
+            elif isinstance(message, OfferRelease | VolunteerPolicy | SendLog):
+                self._answer(message)
             elif isinstance(message, Goodbye):
                 log.info("The console says goodbye: %s", message.message)
             else:
                 raise MessageError("Welcome is only the first message.")
 
-    def _answer(self, message: VolunteerPolicy | SendLog) -> PolicyKept | LogLines:
-        if isinstance(message, SendLog):
-            return LogLines(self._log.last(min(message.lines, MOST_LOG_LINES)))
-        return self._owner.take_policy(message, self.console_time())
+    def _answer(self, message: OfferRelease | VolunteerPolicy | SendLog) -> None:
+        if isinstance(message, OfferRelease):
+            self._on_offer(message)
+        elif isinstance(message, SendLog):
+            self._say(LogLines(self._log.last(min(message.lines, MOST_LOG_LINES))))
+        else:
+            self._say(self._owner.take_policy(message, self.console_time()))
 
     def _begin_delivery(self, request: FetchLayers) -> None:
         async def deliver() -> None:

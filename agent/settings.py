@@ -74,6 +74,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What model files may take on the disk (10^9 bytes)."""
     fetch_mbit: float = 0
     """How fast model files may come and go, all together (10^6 bits a second), in `fetch_hours`."""
+    update_channel: Literal["stable", "beta"] = "stable"
+    """Which releases this agent updates itself to, where it does."""
     fetch_hours: tuple[int, int] = (0, 0)
     """When `fetch_mbit` applies: from one hour to another, local time; equal hours: always."""
 

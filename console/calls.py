@@ -30,9 +30,10 @@ DELIVERY_SILENCE_S = 13 * 3600.0
 T = TypeVar("T")
 
 
-def _call(
+def call(
     method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, silence_s: float = SILENCE_S
 ) -> Call[T]:
+    """Make the call of a route whose whole answer is wanted."""
     return _picked(method, path, answer, lambda whole: whole, body, silence_s=silence_s)
 
 
@@ -53,7 +54,8 @@ def _done(method: str, path: str, body: msgspec.Struct | None = None) -> Call[No
     return _picked(method, path, wire.Done, lambda _: None, body)
 
 
-def _part(text: str) -> str:
+def part(text: str) -> str:
+    """Write a name as one part of a path."""
     return quote(text, safe="")
 
 
@@ -65,7 +67,7 @@ def create_invite(
     *, uses: int = 1, hours: float = 24.0, auto_approve: bool = False, hint: str = "", **rule: Any
 ) -> Call[wire.Invite]:
     """Make an invite; `rule` may be `tags`, `networks`, `names` and `keyring` of wire.NewInvite."""
-    return _call("POST", "/invites", wire.Invite, wire.NewInvite(uses, hours, auto_approve, hint, **rule))
+    return call("POST", "/invites", wire.Invite, wire.NewInvite(uses, hours, auto_approve, hint, **rule))
 
 
 def invites() -> Call[list[InviteRecord]]:
@@ -75,7 +77,7 @@ def invites() -> Call[list[InviteRecord]]:
 
 def revoke_invite(token_id: str) -> Call[None]:
     """Let nobody use an invite any more."""
-    return _done("DELETE", f"/invites/{_part(token_id)}")
+    return _done("DELETE", f"/invites/{part(token_id)}")
 
 
 def agents() -> Call[list[wire.Agent]]:
@@ -121,42 +123,42 @@ def merge(device_id: str, former: str) -> Call[None]:
 
 
 def _change(device_id: str, what: str, body: msgspec.Struct | None = None) -> Call[None]:
-    return _done("POST", f"/agents/{_part(device_id)}/{what}", body)
+    return _done("POST", f"/agents/{part(device_id)}/{what}", body)
 
 
 def lately(device_id: str) -> Call[LatelyView]:
     """Return how a PC was in the last hour."""
-    return _call("GET", f"/agents/{_part(device_id)}/lately", LatelyView)
+    return call("GET", f"/agents/{part(device_id)}/lately", LatelyView)
 
 
 def log_of(device_id: str) -> Call[LogView]:
     """Return the last lines of a PC's log; it has to be connected."""
-    return _call("GET", f"/agents/{_part(device_id)}/log", LogView)
+    return call("GET", f"/agents/{part(device_id)}/log", LogView)
 
 
 def measured(device_id: str) -> Call[MeasuredView]:
     """Return what was measured on a PC."""
-    return _call("GET", f"/agents/{_part(device_id)}/measured", MeasuredView)
+    return call("GET", f"/agents/{part(device_id)}/measured", MeasuredView)
 
 
 def authority() -> Call[wire.AuthorityView]:
     """Return the fleet's certificate authority."""
-    return _call("GET", "/authority", wire.AuthorityView)
+    return call("GET", "/authority", wire.AuthorityView)
 
 
 def rotate_authority(*, at_once: bool = False) -> Call[wire.AuthorityView]:
     """Begin to change the fleet's root."""
-    return _call("POST", "/authority/rotate", wire.AuthorityView, wire.Rotation(at_once))
+    return call("POST", "/authority/rotate", wire.AuthorityView, wire.Rotation(at_once))
 
 
 def policy() -> Call[wire.PolicyView]:
     """Return the administrator's policy."""
-    return _call("GET", "/policy", wire.PolicyView)
+    return call("GET", "/policy", wire.PolicyView)
 
 
 def change_policy(values: dict[str, PlainValue], *, tag: str = "") -> Call[wire.PolicyView]:
     """Change the policy of all PCs, or of those with a tag."""
-    return _call("POST", "/policy", wire.PolicyView, wire.PolicyChange(values, tag))
+    return call("POST", "/policy", wire.PolicyView, wire.PolicyChange(values, tag))
 
 
 def libraries() -> Call[list[wire.Library]]:
@@ -171,58 +173,58 @@ def add_library(folder: Path) -> Call[wire.Library]:
 
 def add_library_at(path: str) -> Call[wire.Library]:
     """Add a library in a folder of the console's PC, by its path there."""
-    return _call("POST", "/libraries", wire.Library, wire.NewLibrary(path), silence_s=600)
+    return call("POST", "/libraries", wire.Library, wire.NewLibrary(path), silence_s=600)
 
 
 def remove_library(digest: str) -> Call[None]:
     """Forget a library; its files stay. Refused while a deployment uses it."""
-    return _done("DELETE", f"/libraries/{_part(digest)}")
+    return _done("DELETE", f"/libraries/{part(digest)}")
 
 
 def folder(path: str = "") -> Call[build_types.Folder]:
     """List a folder of the console's PC; empty: the one for models."""
-    return _call("GET", f"/folders?path={_part(path)}", build_types.Folder)
+    return call("GET", f"/folders?path={part(path)}", build_types.Folder)
 
 
 def estimate_build(request: build_types.BuildRequest) -> Call[build_types.BuildEstimate]:
     """Ask what a build would need, and what is against it."""
-    return _call("POST", "/builds/estimate", build_types.BuildEstimate, request)
+    return call("POST", "/builds/estimate", build_types.BuildEstimate, request)
 
 
 def begin_build(request: build_types.BuildRequest) -> Call[build_types.Build]:
     """Begin a build. Refused with code `build_refused`."""
-    return _call("POST", "/builds", build_types.Build, request)
+    return call("POST", "/builds", build_types.Build, request)
 
 
 def builds() -> Call[build_types.Builds]:
     """List the builds, the latest first."""
-    return _call("GET", "/builds", build_types.Builds)
+    return call("GET", "/builds", build_types.Builds)
 
 
 def build(build_id: str) -> Call[build_types.BuildDetail]:
     """Return one build and the end of its log."""
-    return _call("GET", f"/builds/{_part(build_id)}", build_types.BuildDetail)
+    return call("GET", f"/builds/{part(build_id)}", build_types.BuildDetail)
 
 
 def pause_build(build_id: str) -> Call[build_types.Build]:
     """Let a build end after the layer it is at; asked again: at once."""
-    return _call("POST", f"/builds/{_part(build_id)}/pause", build_types.Build)
+    return call("POST", f"/builds/{part(build_id)}/pause", build_types.Build)
 
 
 def resume_build(build_id: str) -> Call[build_types.Build]:
     """Let a build go on."""
-    return _call("POST", f"/builds/{_part(build_id)}/resume", build_types.Build)
+    return call("POST", f"/builds/{part(build_id)}/resume", build_types.Build)
 
 
 def cancel_build(build_id: str, *, discard: bool = False) -> Call[build_types.Build]:
     """End a build; `discard`: remove the layers it finished, too."""
     body = build_types.CancelBuild(discard)
-    return _call("POST", f"/builds/{_part(build_id)}/cancel", build_types.Build, body)
+    return call("POST", f"/builds/{part(build_id)}/cancel", build_types.Build, body)
 
 
 def publish_build(build_id: str) -> Call[build_types.Build]:
     """Make a finished library one that can be deployed."""
-    return _call("POST", f"/builds/{_part(build_id)}/publish", build_types.Build)
+    return call("POST", f"/builds/{part(build_id)}/publish", build_types.Build)
 
 
 def deploy(request: wire.DeployRequest) -> LineCall[wire.DeployEvent]:
@@ -266,17 +268,17 @@ def stop_delivery(model: str) -> Call[None]:
 
 def plan(asked: PlanRequest) -> Call[Plans]:
     """Ask what the planner would do."""
-    return _call("POST", "/plans", Plans, asked)
+    return call("POST", "/plans", Plans, asked)
 
 
 def check_plan(request: wire.DeployRequest) -> Call[CheckedPlan]:
     """Ask what the `plan` of a request would cost and which rules it breaks; nothing is done."""
-    return _call("POST", "/plans/check", CheckedPlan, request)
+    return call("POST", "/plans/check", CheckedPlan, request)
 
 
 def what_if(question: Question) -> Call[Answers]:
     """Ask which models the fleet could run at another time."""
-    return _call("POST", "/plans/what-if", Answers, question, silence_s=300)
+    return call("POST", "/plans/what-if", Answers, question, silence_s=300)
 
 
 def undeploy(model: str) -> Call[None]:
@@ -286,17 +288,17 @@ def undeploy(model: str) -> Call[None]:
 
 def status() -> Call[wire.Status]:
     """Return what the service says about itself."""
-    return _call("GET", "/status", wire.Status)
+    return call("GET", "/status", wire.Status)
 
 
 def performances() -> Call[wire.Performances]:
     """Return how fast each model answered in the last quarter of an hour."""
-    return _call("GET", "/performance", wire.Performances)
+    return call("GET", "/performance", wire.Performances)
 
 
 def log_in(name: str, password: str) -> Call[wire.Session]:
     """Buy a session with a password. Refused with 401 or 429."""
-    return _call("POST", "/login", wire.Session, wire.Login(name, password))
+    return call("POST", "/login", wire.Session, wire.Login(name, password))
 
 
 def log_out() -> Call[None]:
@@ -306,7 +308,7 @@ def log_out() -> Call[None]:
 
 def who_am_i() -> Call[wire.Me]:
     """Return whose token this is, and what it may do."""
-    return _call("GET", "/me", wire.Me)
+    return call("GET", "/me", wire.Me)
 
 
 def change_own_password(password: str, new_password: str) -> Call[None]:
@@ -321,12 +323,12 @@ def users() -> Call[list[User]]:
 
 def create_user(name: str, *, role: Role = "user", password: str | None = None) -> Call[User]:
     """Let somebody log in."""
-    return _call("POST", "/users", User, wire.NewUser(name, role, password))
+    return call("POST", "/users", User, wire.NewUser(name, role, password))
 
 
 def change_user(name: str, change: wire.UserChange) -> Call[User]:
     """Change somebody's role, password or state."""
-    return _call("PATCH", f"/users/{_part(name)}", User, change)
+    return call("PATCH", f"/users/{part(name)}", User, change)
 
 
 def create_key(
@@ -334,7 +336,7 @@ def create_key(
 ) -> Call[wire.Key]:
     """Make an API key; its secret is in the answer and nowhere else."""
     given = msgspec.structs.asdict(limits or wire.Limits())
-    return _call("POST", "/keys", wire.Key, wire.NewKey(name=name, scope=scope, days=days, user=user, **given))
+    return call("POST", "/keys", wire.Key, wire.NewKey(name=name, scope=scope, days=days, user=user, **given))
 
 
 def keys() -> Call[list[ApiKey]]:
@@ -344,23 +346,23 @@ def keys() -> Call[list[ApiKey]]:
 
 def limit_key(key_id: str, limits: wire.Limits) -> Call[ApiKey]:
     """Change what a key may use."""
-    return _call("PATCH", f"/keys/{_part(key_id)}", ApiKey, limits)
+    return call("PATCH", f"/keys/{part(key_id)}", ApiKey, limits)
 
 
 def revoke_key(key_id: str) -> Call[None]:
     """Let nobody use a key any more."""
-    return _done("DELETE", f"/keys/{_part(key_id)}")
+    return _done("DELETE", f"/keys/{part(key_id)}")
 
 
 def audit(*, limit: int = 100, before: int = 0, search: str = "") -> Call[list[AuditEntry]]:
     """List entries of the audit log, the latest first."""
-    path = f"/audit?limit={limit}&before={before}&search={_part(search)}"
+    path = f"/audit?limit={limit}&before={before}&search={part(search)}"
     return _picked("GET", path, wire.Audit, lambda all_: all_.entries)
 
 
 def verify_audit(sequence: int = 0, known_hash: str = "") -> Call[Checked]:
     """Let the console check its whole log. Refused with code `audit_broken`."""
-    return _call("POST", "/audit/verify", Checked, wire.VerifyAudit(sequence, known_hash), silence_s=600)
+    return call("POST", "/audit/verify", Checked, wire.VerifyAudit(sequence, known_hash), silence_s=600)
 
 
 def export_audit() -> LineCall[bytes]:

@@ -24,6 +24,7 @@ from console.cli_devices import add_devices
 from console.cli_members import add_members
 from console.cli_plan import add_plan
 from console.cli_policy import add_policy
+from console.cli_releases import add_releases
 from console.cli_tools import Commands, client_of, command, show
 from console.data import default_data_folder
 from console.errors import ClientError, ConsoleError
@@ -71,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_plan(commands)
     add_access(commands)
     add_policy(commands)
+    add_releases(commands)
     add_devices(commands)
     add_bench(commands)
     command(commands, "doctor", "find out what is wrong, and what to do", _doctor)

@@ -15,7 +15,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 import httpx2
 import msgspec
 
-from console import calls
+from console import calls, calls_releases
 from console.access import Access, access_of
 from console.call import SILENCE_S, Call, LineCall, Lines, answer_of, not_answered, refusal_of
 from console.errors import ServiceUnreachable
@@ -103,6 +103,10 @@ class AdminClient:
     rotate_authority = _asking(calls.rotate_authority)
     policy = _asking(calls.policy)
     change_policy = _asking(calls.change_policy)
+    releases = _asking(calls_releases.releases)
+    add_release = _asking(calls_releases.add_release)
+    set_ring = _asking(calls_releases.set_ring)
+    withdraw_release = _asking(calls_releases.withdraw_release)
     libraries = _asking(calls.libraries)
     add_library = _asking(calls.add_library)
     remove_library = _asking(calls.remove_library)

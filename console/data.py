@@ -4,6 +4,7 @@ registry.sqlite   the registry             authority/    the fleet's certificate
 service.json      addresses while running  admin.key     the key of the command line on this PC (0600)
 console.lock      held while running           builds/       how each build of a library is, and its log
 bench/            load tests that are kept
+releases/         archives of agents' releases
 service.log       the log (and service.log.1)  service.out   what a service that a window started said beside it
 """
 
@@ -51,6 +52,11 @@ def authority_path(folder: Path) -> Path:
 def builds_path(folder: Path) -> Path:
     """Where the builds of libraries are noted."""
     return folder / "builds"
+
+
+def releases_path(folder: Path) -> Path:
+    """Where the archives of releases are."""
+    return folder / "releases"
 
 
 def service_file_path(folder: Path) -> Path:

@@ -60,6 +60,10 @@ class BuildRefused(ConsoleError):
     """A library cannot be built so, or a build cannot be changed so now."""
 
 
+class ReleaseUnusable(ConsoleError):
+    """A release cannot be taken: it, or its archive, is not what it should be."""
+
+
 class ModelUnavailable(ConsoleError):
     """The model is known but cannot answer now."""
 

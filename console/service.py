@@ -36,6 +36,7 @@ from console.api.admin.lately import LatelyRoutes
 from console.api.admin.members import MemberRoutes
 from console.api.admin.planning import PlanningRoutes
 from console.api.admin.policy import PolicyRoutes
+from console.api.admin.releases import ReleaseRoutes
 from console.api.admin.routes import AdminRoutes
 from console.api.app import RequestCounts, build_app
 from console.api.auth import Gate
@@ -59,6 +60,7 @@ from console.data import (
     lock_folder,
     prepare,
     registry_path,
+    releases_path,
     remove,
     service_file_path,
     write_whole,
@@ -74,6 +76,7 @@ from console.fleet.enrol import EnrolHandler
 from console.fleet.hub import HEARTBEAT_S, Hub
 from console.fleet.policies import PolicyPost
 from console.fleet.presence import Presence
+from console.fleet.releases import ReleasePost
 from console.fleet.upkeep import Upkeep
 from console.fleet.whereabouts import Whereabouts
 from console.libraries import LibraryShelf
@@ -85,6 +88,7 @@ from console.registry.authority import Authority
 from console.registry.errors import RegistryError
 from console.registry.registry import Registry
 from console.registry.signing import Signer
+from console.releases import ReleaseShelf
 
 log = logging.getLogger(__name__)
 
@@ -202,6 +206,7 @@ class ConsoleService:
         post = PolicyPost(self._registry, self._hub, authority.fleet_id, signer.sign_policy)
         # Before the deployments: a PC knows what it may do before it is asked to do something.
         self._exit.callback(self._hub.subscribe(post.on_fleet_event))
+        releases = await self._open_releases(distribution)
         self._deployments = Deployments(self._registry, self._hub, shelf)
         self._deliveries = DeliveryJobs(self._registry, self._hub, shelf)
         places = Places(settings.models_folder or Path.home())
@@ -229,6 +234,7 @@ class ConsoleService:
             *admin.routes(),
             *members.routes(),
             *LatelyRoutes(self._registry, self._hub, gate).routes(),
+            *ReleaseRoutes(releases, gate).routes(),
             *PolicyRoutes(self._registry, post, gate).routes(),
             *PlanningRoutes(Planning(FleetFacts(self._registry, self._hub), shelf, self._deployments), gate).routes(),
             *AccessRoutes(self._registry, gate).routes(),
@@ -285,6 +291,15 @@ class ConsoleService:
         )
         self._exit.callback(self._hub.subscribe(metrics.fleet.on_fleet_event))
         return metrics
+
+    async def _open_releases(self, distribution: Distribution) -> ReleaseShelf:
+        post = ReleasePost(self._registry, self._hub, lambda sha256: distribution.find(sha256) is not None)
+        shelf = ReleaseShelf(self._registry, distribution, post, releases_path(self._settings.folder))
+        await shelf.open()
+        self._exit.callback(self._hub.subscribe(post.on_fleet_event))
+        post.start()
+        self._exit.push_async_callback(post.stop)
+        return shelf
 
     async def _open_presence(self, authority: Authority, post: PolicyPost) -> Presence | None:
         """Join the other consoles of a shared registry."""

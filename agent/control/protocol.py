@@ -154,6 +154,13 @@ class Quit(msgspec.Struct, frozen=True, tag=True):
     reason: str = ""
 
 
+class CheckUpdate(msgspec.Struct, frozen=True, tag=True):
+    """Ask the console for a newer version; `now`: install it even while somebody is at this PC."""
+
+    id: int
+    now: bool = False
+
+
 Order = (
     Subscribe
     | Pause
@@ -168,6 +175,7 @@ Order = (
     | Enrol
     | Leave
     | Quit
+    | CheckUpdate
 )
 
 
@@ -352,6 +360,8 @@ class Status(msgspec.Struct, frozen=True, tag=True):
     chat_url: str = ""
     """Where the fleet's chat is; empty: the console did not tell."""
     volunteer: Literal["away", "always"] = "away"
+    update: str = ""
+    """A sentence: how far an update is, or why this agent does not update itself."""
 
 
 Answer = Done | Refused | Told | History | Findings | Probes

@@ -119,6 +119,16 @@ class Fetcher:
                 self._store.unpin(_WANTED)
         return manifest, folder
 
+    async def fetch_one(self, record: FileRecord) -> Path:
+        """Get one file and return where it lies. Raises FetchError, LinkRefused or StoreError, as `fetch_range`."""
+        async with self._lock:
+            try:
+                self._store.pin(_WANTED, [record.sha256])
+                await self._fetch_all([record], lambda _done, _total: None, self.peers)
+            finally:
+                self._store.unpin(_WANTED)
+        return self._store.path(record.sha256)
+
     async def _fetch_all(self, records: Sequence[FileRecord], on_progress: OnProgress, peers: DialPeer | None) -> None:
         missing, removed = await finish_in_thread(
             partial(self._missing, records), lambda found: self._say_removed(found[1])

@@ -71,6 +71,10 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """Whether SendLog may be sent here."""
     state: VolunteerState = "available"
     reasons: list[str] = []
+    platform: str = ""
+    """What releases for this PC are for, such as `linux-x86_64`; empty: OfferRelease must not be sent here."""
+    channel: str = "stable"
+    """Which releases it takes."""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
@@ -86,6 +90,8 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     hands_over: bool = False
     """Whether a PC that leaves by its own will may wait until others have taken its stages over: it says that it is
     held, without a Yield, and goes once they are unloaded."""
+    offers_releases: bool = False
+    """Whether AskRelease and UpdateState may be sent here."""
 
 
 class MarkKept(msgspec.Struct, frozen=True, tag=True):
@@ -307,6 +313,28 @@ class LogLines(msgspec.Struct, frozen=True, tag=True):
     lines: list[str]
 
 
+class OfferRelease(msgspec.Struct, frozen=True, tag=True):
+    """Console -> agent: the newest release for this PC (see `agent.update.releases`), or none; answer UpdateState.
+
+    Its archive is fetched like any file, by SHA-256. The console's word is worth nothing here: the release is signed.
+    """
+
+    signed: bytes = b""
+
+
+class AskRelease(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: somebody at the PC asks for the newest release; answered by OfferRelease."""
+
+
+class UpdateState(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: how far an update to `version` is, whenever that changes; `problem` is a sentence."""
+
+    phase: str
+    """`off`, `refused`, or one of `agent.update.progress.Phase`."""
+    version: str = ""
+    problem: str = ""
+
+
 class Goodbye(msgspec.Struct, frozen=True, tag=True):
     """Either side: the link is about to close, for this reason."""
 
@@ -329,6 +357,8 @@ FromAgent = (
     | Resting
     | Measurements
     | LogLines
+    | AskRelease
+    | UpdateState
     | Goodbye
 )
 FromConsole = (
@@ -342,6 +372,7 @@ FromConsole = (
     | CutDirect
     | VolunteerPolicy
     | SendLog
+    | OfferRelease
     | Goodbye
 )
 

@@ -71,6 +71,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     learn_availability: bool = True
     share_availability: bool = False
     unattended: bool = False
+    self_update: bool = True
+    """Whether the agent may replace itself by a newer version that the console offers."""
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,6 +111,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     learn_availability: bool | None = None
     share_availability: bool | None = None
     unattended: bool | None = None
+    self_update: bool | None = None
 
 
 class Tightest(enum.Enum):
@@ -179,6 +182,7 @@ ROWS: Mapping[str, Row] = {
     "learn_availability": _PERMISSION,
     "share_availability": _PERMISSION,
     "unattended": _PERMISSION,
+    "self_update": _PERMISSION,
 }
 """Every row of `Policy`, in the order people are shown them."""
 

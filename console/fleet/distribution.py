@@ -1,4 +1,4 @@
-"""What the console serves on bulk links: the files of registered libraries, by SHA-256. No others can be named."""
+"""What the console serves on bulk links, by SHA-256: files of registered libraries and releases, and no others."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Distribution:
 
     def __init__(self) -> None:
         self._libraries: dict[str, dict[str, _Source]] = {}
+        self._files: dict[str, _Source] = {}
 
     def register(self, folder: Path) -> str:
         """Serve a library folder from now on; return its digest. Blocks on the disk.
@@ -56,9 +57,17 @@ class Distribution:
         """Stop serving a library. Files that another library shares stay."""
         self._libraries = {name: sources for name, sources in self._libraries.items() if name != digest}
 
+    def register_file(self, sha256: str, path: Path, size_bytes: int) -> None:
+        """Serve a single file from now on; whoever gets it checks it."""
+        self._files = {**self._files, sha256: _Source(path, size_bytes)}
+
+    def unregister_file(self, sha256: str) -> None:
+        """Stop serving a single file."""
+        self._files = {name: source for name, source in self._files.items() if name != sha256}
+
     def find(self, sha256: str) -> tuple[Path, int] | None:
         """Return where a file lies and its size in bytes, or None when no registered library holds it."""
-        for sources in self._libraries.values():
+        for sources in (*self._libraries.values(), self._files):
             source = sources.get(sha256)
             if source is not None:
                 return source.path, source.size_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.link.messages import Heartbeat, Hello, Measurements, PolicyKept, Resting
+from agent.link.messages import AskRelease, Heartbeat, Hello, Measurements, PolicyKept, Resting, UpdateState
 from agent.stage.types import Epoch, PipelineId
 
 
@@ -62,10 +62,10 @@ class StageDied(msgspec.Struct, frozen=True):
 
 
 class AgentTold(msgspec.Struct, frozen=True):
-    """An agent answers to its policy, says when its PC tends to rest, or what was measured there."""
+    """An agent answers to its policy, says when its PC tends to rest, what was measured there, or of its updates."""
 
     device_id: str
-    message: PolicyKept | Resting | Measurements
+    message: PolicyKept | Resting | Measurements | AskRelease | UpdateState
 
 
 class LinkTimed(msgspec.Struct, frozen=True):

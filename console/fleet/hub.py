@@ -26,6 +26,7 @@ from agent.link.messages import (
     Keep,
     LayerRange,
     LoadStage,
+    OfferRelease,
     UnloadStage,
     VolunteerPolicy,
 )
@@ -267,6 +268,10 @@ class Hub:
     def tell(self, device_id: str, policy: VolunteerPolicy) -> None:
         """Give a PC the administrator's wishes; it answers with an AgentTold."""
         self._say_to(device_id, policy)
+
+    def offer(self, device_id: str, release: OfferRelease) -> None:
+        """Offer a PC a release, or none; it answers with an AgentTold."""
+        self._say_to(device_id, release)
 
     # Routing
 

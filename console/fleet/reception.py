@@ -31,6 +31,7 @@ from agent.link.messages import (
     ENROL_PATH,
     OLDEST_PROTOCOL,
     PROTOCOL,
+    AskRelease,
     DirectState,
     Goodbye,
     Heartbeat,
@@ -45,6 +46,7 @@ from agent.link.messages import (
     Resting,
     StageFailed,
     StageReady,
+    UpdateState,
     Welcome,
     Yield,
     decode_from_agent,
@@ -248,8 +250,9 @@ class Reception:
 
     def _welcome(self, session: Session, mark: str) -> Welcome:
         return Welcome(
-            session.device_id, time.time(), self._heartbeat_s, mark, self._direct.public_key, self._hands_over
-        )
+            session.device_id, time.time(), self._heartbeat_s, mark, self._direct.public_key, self._hands_over,
+            offers_releases=True,
+        )  # fmt: skip
 
     def _take_message(self, session: Session, data: bytes, now_s: float) -> None:
         message = decode_from_agent(data)
@@ -260,7 +263,7 @@ class Reception:
             self._sessions.lose(session, message.message.rstrip("."), CloseCode.GOING_AWAY, message.code)
         elif isinstance(message, Hello):
             raise MessageError("Hello is only the first message.")
-        elif isinstance(message, PolicyKept | Resting | Measurements):
+        elif isinstance(message, PolicyKept | Resting | Measurements | AskRelease | UpdateState):
             self._sessions.emit(AgentTold(session.device_id, message))
         elif isinstance(message, LogLines):
             session.end_log(message.lines)

@@ -10,16 +10,18 @@ import asyncio
 import logging
 import time
 from functools import partial
+from typing import Any
 
 import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.identity import DeviceId
-from agent.link.messages import Measurements
+from agent.link.messages import AskRelease, Measurements, UpdateState
 from agent.threads import finish_in_thread
 from console.fleet.events import AgentJoined, AgentLost, AgentTold, AgentView, FleetEvent, LinkTimed
 from console.fleet.measured import measured_facts, round_trip_fact
 from console.fleet.policies import fact_of
+from console.fleet.releases import update_fact
 from console.fleet.upkeep import stopped_within
 from console.registry.registry import Registry
 from console.registry.sightings import Sighting
@@ -58,7 +60,7 @@ class Whereabouts:
         elif isinstance(event, AgentLost):
             self._add(Sighting(DeviceId(event.device_id)))
         elif isinstance(event, AgentTold):
-            facts = measured_facts(event.message) if isinstance(event.message, Measurements) else fact_of(event)
+            facts = _facts_of(event)
             self._add(Sighting(DeviceId(event.device_id), facts=facts))
         elif isinstance(event, LinkTimed):
             self._add(Sighting(DeviceId(event.device_id), facts=round_trip_fact(event.round_trip_ms, time.time())))
@@ -95,6 +97,14 @@ class Whereabouts:
                 log.exception("Who came and went cannot be written; this news is lost.")
             else:
                 failed = False
+
+
+def _facts_of(told: AgentTold) -> dict[str, Any]:
+    if isinstance(told.message, Measurements):
+        return measured_facts(told.message)
+    if isinstance(told.message, UpdateState):
+        return update_fact(told.message)
+    return {} if isinstance(told.message, AskRelease) else fact_of(told)
 
 
 def _introduction(agent: AgentView) -> Sighting:

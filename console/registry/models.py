@@ -254,6 +254,25 @@ class DeliveryRow(Base):
     stopped: Mapped[str] = mapped_column(Text)
 
 
+class ReleaseRow(Base):
+    """A signed release of the agent that PCs may be offered, and how far: see `console.fleet.rollout`."""
+
+    __tablename__ = "releases"
+
+    release_id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    signed: Mapped[bytes] = mapped_column(LargeBinary)
+    description: Mapped[dict[str, Any]]
+    sha256: Mapped[str] = mapped_column(String(64), index=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    sequence: Mapped[int] = mapped_column(BigInteger)
+    expires_s: Mapped[float]
+    file: Mapped[str] = mapped_column(Text)
+    ring: Mapped[str] = mapped_column(String(8))
+    percent: Mapped[int]
+    added_s: Mapped[float]
+    withdrawn_s: Mapped[float | None]
+
+
 class AuditRow(Base):
     """One change: who, what, to what, from where. Never prompt text, never a secret."""
 

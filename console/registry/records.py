@@ -7,10 +7,12 @@ from typing import Any, Literal
 import msgspec
 
 from agent.link.identity import DeviceId
+from agent.update.releases import Description
 from agent.volunteer.policy import Wishes
 from console.registry.approval import NO_RULE, ApprovalRule
 
 DeviceState = Literal["pending", "active", "suspended", "expired", "evicted", "banned", "retired"]
+Ring = Literal["held", "canary", "early", "broad"]
 Approval = Literal["auto", "manual"]
 Scope = Literal["chat", "view", "operate", "audit", "admin"]
 Role = Literal["owner", "operator", "auditor", "user"]
@@ -180,6 +182,23 @@ class PolicyRecord(msgspec.Struct, frozen=True):
     wishes: Wishes
     revision: int
     updated_s: float
+
+
+class ReleaseRecord(msgspec.Struct, frozen=True):
+    """A signed release; nothing of what it says of itself was checked here. `file` is its archive on the console."""
+
+    release_id: str
+    signed: bytes
+    description: Description
+    sha256: str
+    size_bytes: int
+    sequence: int
+    expires_s: float
+    file: str
+    ring: Ring
+    percent: int
+    added_s: float
+    withdrawn_s: float | None
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True):

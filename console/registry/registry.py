@@ -26,6 +26,7 @@ from console.registry.libraries import Deployments, Libraries
 from console.registry.marks import Marks
 from console.registry.policies import Policies
 from console.registry.records import Principal
+from console.registry.releases import Releases
 from console.registry.sessions import Sessions
 from console.registry.sightings import Sightings
 from console.registry.usage import UsageLog
@@ -52,6 +53,7 @@ class Registry:
         self.deliveries = Deliveries(database, now)
         self.consoles = Consoles(database, now)
         self.policies = Policies(database, now)
+        self.releases = Releases(database, now)
 
     @classmethod
     def open(cls, where: str | Path, *, now: Callable[[], float] = time.time) -> Self:

@@ -27,6 +27,7 @@ from agent.link.messages import (
     CONTROL_PATH,
     DATA_PATH,
     ENROL_PATH,
+    AskRelease,
     DirectState,
     FromAgent,
     FromConsole,
@@ -44,6 +45,7 @@ from agent.link.messages import (
     StageFailed,
     StageProgress,
     StageReady,
+    UpdateState,
     Yield,
     encode_message,
 )
@@ -81,6 +83,8 @@ SAYINGS: dict[type, msgspec.Struct] = {
     Resting: Resting([100] * 56, 0.0),
     Measurements: Measurements([], 1e6, 1e9),
     LogLines: LogLines(["Ann did it."]),
+    AskRelease: AskRelease(),
+    UpdateState: UpdateState("failed", "1.1.0", "It crashed."),
     Goodbye: Goodbye("stopping", "It stops."),
 }
 TABLES: dict[FrameType, bytes] = {

@@ -23,7 +23,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
                  "disk_reserve_bytes", "release_after_s"),
     "while": ("on_battery_above_percent", "power_saver", "heat_limit_celsius", "metered", "cpu_busy_percent",
               "gpu_busy_percent", "exclusive_programs", "fullscreen", "remote_session", "inhibited"),
-    "privacy": ("learn_availability", "share_availability", "quit_allowed"),
+    "privacy": ("learn_availability", "share_availability", "quit_allowed", "self_update"),
 }  # fmt: skip
 """Where a row is shown; what is named nowhere comes last, under `other`."""
 ELSEWHERE = frozenset({"paused", "drain", "devices_off"})

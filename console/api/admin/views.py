@@ -13,6 +13,7 @@ from console.api.admin.types import Agent
 from console.fleet.events import AgentView
 from console.fleet.measured import down_of, round_trip_of
 from console.fleet.policies import RESTING_FACT
+from console.fleet.releases import update_note
 from console.registry.records import DeviceRecord
 
 LOOK_AHEAD_S = 8 * 3600.0
@@ -44,6 +45,7 @@ def agent_views(
         view = msgspec.structs.replace(
             view,
             tags=record.tags,
+            update=update_note(record.facts),
             same_machine=same,
             rests_percent=rests,
             round_trip_ms=None if trip is None else trip.value,

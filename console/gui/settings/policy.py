@@ -41,6 +41,7 @@ ROW_TEXTS = {
     "release_after_s": "Give the memory back this long after a stop",
     "remote_session": "While somebody is logged in from elsewhere",
     "schedule": "Hours in which the PC may contribute",
+    "self_update": "The agent may update itself",
     "settle_s": "Stay quiet for this long before starting",
     "share_availability": "Share when the PC is usually free",
     "startup_delay_s": "Wait after start and wake-up",

@@ -56,6 +56,9 @@ class Life:
         tell("pending", "ABCD-EFGH-K")
         return f"Enrolled with {invite}."
 
+    async def check_updates(self, *, now: bool) -> str:
+        return f"Asked, now: {now}."
+
     async def leave(self) -> None:
         self.calls.append("leave")
 

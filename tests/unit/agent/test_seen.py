@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from agent.link.messages import (
+    AskRelease,
     Device,
     DirectState,
     FromAgent,
@@ -24,6 +25,7 @@ from agent.link.messages import (
     StageFailed,
     StageProgress,
     StageReady,
+    UpdateState,
     Yield,
 )
 from agent.seen import ConsoleView, SaysHowItIs
@@ -36,7 +38,7 @@ OTHER_HELLO: dict[str, Any] = {
     "protocol": 1, "version": "9.9", "host": "other", "os": "Other 1", "cores": 99, "memory_bytes": 1 << 30,
     "devices": [DEVICE], "openvino": "2030.1", "key_protection": "credential", "held_sha256": ["a" * 64],
     "mark": "a mark", "takes_policy": True, "advances": True, "tells_log": True, "state": "held",
-    "reasons": ["user_input"],
+    "reasons": ["user_input"], "platform": "linux-x86_64", "channel": "beta",
 }  # fmt: skip
 MEASURED = Measurement(
     library_digest="d", unit_sha256="u", layer_bytes=2 << 20, device="CPU", driver="", openvino="2026.4",
@@ -77,6 +79,7 @@ def test_every_field_of_a_device_is_seen(field: str) -> None:
         (Measurements([MEASURED], 3 << 20, 1.0), {"measured": "CPU paged (exact): 1.50 ms per 2.0 MiB; 3.0 MiB/s"}),
         (PolicyKept(4), {"policy": "4"}),
         (LogLines(["a", "b"]), {"log": "2"}),
+        (UpdateState("failed", "1.1.0", "It crashed."), {"update": "stable, failed, 1.1.0, It crashed."}),
         (PolicyKept(4, "old", "An older policy."), {"policy": "4: old, An older policy."}),
         (Goodbye("stopping", "The agent was stopped."), {}),
     ],
@@ -87,7 +90,7 @@ def test_what_is_said_after_hello_is_seen_too(message: FromAgent, seen: dict[str
 
 
 def test_every_message_says_how_the_pc_is_or_what_became_of_work() -> None:
-    work = {LayersFetched, StageProgress, StageReady, StageFailed, DirectState, Goodbye}
+    work = {LayersFetched, StageProgress, StageReady, StageFailed, DirectState, AskRelease, Goodbye}
     assert {*get_args(SaysHowItIs), *work, Hello} == set(get_args(FromAgent))
 
 

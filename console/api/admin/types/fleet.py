@@ -70,6 +70,8 @@ class Agent(msgspec.Struct, frozen=True):
     round_trip_ms: float | None = None
     """Between it and the console, measured last; None: never. As well `down_bytes_per_s`, from there to it."""
     down_bytes_per_s: float | None = None
+    update: str = ""
+    """How far an update of its agent is, in a few words; empty: nothing is under way."""
 
 
 class Agents(msgspec.Struct, frozen=True):
