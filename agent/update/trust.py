@@ -30,7 +30,7 @@ MAX_ROOT_FILE_BYTES = MAX_DOCUMENT_BYTES
 _URL = "release:///"
 _MALFORMED = (
     tuf_errors.RepositoryError, tuf_errors.DownloadError,
-    ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError,
+    ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError,
 )  # fmt: skip
 """The client parses some of a document before it knows who signed it, and raises what parsing raises."""
 

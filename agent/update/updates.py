@@ -89,6 +89,8 @@ class Updates:
         self._news = asyncio.Event()
         self._refusal = ""
         self._hurry = False
+        self._is_offered = False
+        """Whether the console offers in this session what is under way: it may have been withdrawn meanwhile."""
         self._told: UpdateState | None = None
         self._say: Callable[[UpdateState | AskRelease], None] | None = None
 
@@ -146,7 +148,7 @@ class Updates:
 
     async def run(self, say: Callable[[UpdateState | AskRelease], None], fetch: Fetch) -> None:
         """Work until cancelled; what was begun goes on the next time."""
-        self._say, self._told = say, None
+        self._say, self._told, self._is_offered = say, None, False
         try:
             if self._trial is not None:
                 await finish_in_thread(partial(self._trial.give, self._here.version))
@@ -194,7 +196,8 @@ class Updates:
 
     def _now(self) -> Now:
         owner = self._owner
-        return Now(self._clock(), not self.why_off, owner.is_away, owner.is_serving, self._hurry)
+        allowed = self._is_offered and not self.why_off
+        return Now(self._clock(), allowed, owner.is_away, owner.is_serving, self._hurry)
 
     async def _go(self, progress: Progress) -> None:
         installation = self._means.installation
@@ -205,7 +208,7 @@ class Updates:
 
     async def _judge(self, offer: OfferRelease) -> None:
         """Take a release that somebody vouches for; keep why not, if not."""
-        self._refusal = ""
+        self._refusal, self._is_offered = "", False
         if not offer.signed:
             if self._progress.phase in ("fetching", "preparing", "ready"):
                 await self._go(dropped(self._progress, "It was withdrawn.", self._clock(), bad=False))
@@ -223,6 +226,7 @@ class Updates:
             log.warning("The console's release is not taken: %s", error)
             self._refusal = str(error)
             return
+        self._is_offered = True
         known = self._progress
         progress = taken(known, release, self._here.version, self._clock())
         if progress != known:

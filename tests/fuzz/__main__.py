@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-TARGET_NAMES = ("frames", "invites", "manifests", "messages")
+TARGET_NAMES = ("frames", "invites", "manifests", "messages", "releases")
 HANG_S, MEMORY_MB = 5, 1024
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     import atheris
 
     # Ours is instrumented as it is imported; msgspec, numpy and cryptography are not Python that could be.
-    with atheris.instrument_imports(include=["agent.link", "console.fleet", "shard_export.library"]):
+    with atheris.instrument_imports(include=["agent.link", "agent.update", "console.fleet", "shard_export.library"]):
         from tests.fuzz.targets import TARGETS
     target = TARGETS[options.target]
     with tempfile.TemporaryDirectory() as folder:

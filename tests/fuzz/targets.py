@@ -56,9 +56,14 @@ from agent.link.signatures import check_digest, sign_digest
 from agent.link.store_errors import ManifestBad
 from agent.link.tickets import FileTicket, RouteTicket, seal, unseal
 from agent.stage.types import Epoch, Nack, PipelineId, Row, StepTable, StreamId
+from agent.update.archives import is_inside
+from agent.update.errors import ReleaseRefused
+from agent.update.releases import MAX_ARCHIVE_BYTES, MAX_UNPACKED_BYTES, SignedRelease, decode_signed, encode_signed
+from agent.update.trust import read_unverified
 from console.fleet.peers import Peers
 from shard_export.library.manifest import encode_manifest
 from tests.support.libraries import make_library
+from tests.support.releases import make_release
 
 
 @dataclass(frozen=True)
@@ -270,9 +275,54 @@ def _message_seeds() -> list[bytes]:
     ]
 
 
+# --- releases
+
+
+def check_releases(data: bytes) -> None:
+    """Read bytes as a signed release, as each document of a good one, and as what somebody has put into one."""
+    with contextlib.suppress(ReleaseRefused):
+        decode_signed(data)
+    good = decode_signed(_release_seeds()[0])
+    payload = base64.b64encode(data).decode()
+    wrapped = msgspec.json.encode({"payload": payload, "payloadType": "application/vnd.tuf+json", "signatures": []})
+    for document in (data, wrapped):
+        for name in ("timestamp", "targets"):
+            _check_release(msgspec.structs.replace(good, **{name: document}))
+
+
+def _check_release(signed: SignedRelease) -> None:
+    """What is accepted is within every limit, and its archive has a name that leads nowhere else."""
+    try:
+        release = read_unverified(signed)
+    except ReleaseRefused as refused:
+        _expect_sentence(refused)
+        return
+    assert 0 < release.size_bytes <= MAX_ARCHIVE_BYTES
+    assert 0 < release.description.unpacked_bytes <= MAX_UNPACKED_BYTES
+    assert is_inside(release.archive)
+    assert "/" not in release.archive
+    assert len(release.sha256) == 64
+
+
+@functools.cache
+def _release_seeds() -> list[bytes]:
+    signed = make_release()
+    return [
+        encode_signed(signed),
+        signed.timestamp,
+        signed.targets,
+        *map(_payload_of, (signed.timestamp, signed.targets)),
+    ]
+
+
+def _payload_of(document: bytes) -> bytes:
+    return base64.b64decode(msgspec.json.decode(document)["payload"])
+
+
 TARGETS = {
     "frames": Target(check_frames, _frame_seeds),
     "invites": Target(check_invites, _invite_seeds),
     "manifests": Target(check_manifests, _manifest_seeds),
     "messages": Target(check_messages, _message_seeds),
+    "releases": Target(check_releases, _release_seeds),
 }

@@ -8,10 +8,12 @@ import functools
 import io
 import json
 import os
+import re
+import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,7 @@ KEYS = Keystore.files_only("agent")
 OWN = version("fallow")
 """What this tree says it is."""
 REPOSITORY = Path(__file__).resolve().parents[2]
+BUNDLE = REPOSITORY / "dist" / "fallow-agent"
 AGENT = """#!{python}
 import sys
 from pathlib import Path
@@ -168,7 +171,7 @@ async def test_what_is_no_release_is_not_added(folder: Path, tmp_path: Path) -> 
     assert "There is no release" in await run(folder, "releases", "withdraw", "abc", code=1)
 
 
-def make_agent_tree(folder: Path, number: str) -> Path:
+def make_script_tree(folder: Path, number: str) -> Path:
     """A folder whose program is this tree's real agent, under another version."""
     about = folder / "_internal" / f"fallow-{number}.dist-info"
     about.mkdir(parents=True)
@@ -180,8 +183,35 @@ def make_agent_tree(folder: Path, number: str) -> Path:
     return folder
 
 
+def make_bundle_tree(folder: Path, number: str) -> Path:
+    """The bundle that was built last, under another version."""
+    shutil.copytree(BUNDLE, folder, symlinks=True, copy_function=os.link)
+    (about,) = (folder / "_internal").glob("fallow-*.dist-info")
+    said = (about / "METADATA").read_text("utf-8")
+    renamed = about.rename(about.with_name(f"fallow-{number}.dist-info"))
+    (renamed / "METADATA").unlink()  # it is the bundle's own file, under another name
+    (renamed / "METADATA").write_text(re.sub(r"^Version: .*$", f"Version: {number}", said, flags=re.MULTILINE), "utf-8")
+    (folder / ROOT_NAME).write_bytes(ROOT)
+    return folder
+
+
 @pytest.mark.slow
-async def test_a_real_agent_replaces_itself_through_a_console_and_goes_on(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "make_agent_tree",
+    [
+        make_script_tree,
+        pytest.param(
+            make_bundle_tree,
+            marks=pytest.mark.skipif(
+                not BUNDLE.is_dir(), reason="there is no bundle of the agent: python installer/build.py bundle agent"
+            ),
+        ),
+    ],
+    ids=["scripts", "bundles"],
+)
+async def test_a_real_agent_replaces_itself_through_a_console_and_goes_on(
+    folder: Path, tmp_path: Path, make_agent_tree: Callable[[Path, str], Path]
+) -> None:
     installation = Installation(tmp_path / "fallow", "fallow-agent")
     make_agent_tree(installation.folder("0.0.9"), "0.0.9")
     installation.switch("0.0.9")
@@ -206,6 +236,8 @@ async def test_a_real_agent_replaces_itself_through_a_console_and_goes_on(folder
         async with asyncio.timeout(PATIENCE_S):
             while await update_of(folder):
                 await asyncio.sleep(0.2)
+        (agent,) = await run(folder, "agents")
+        assert agent["devices"] == ["CPU"]
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)

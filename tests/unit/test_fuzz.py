@@ -14,7 +14,7 @@ from tests.fuzz.__main__ import TARGET_NAMES
 from tests.fuzz.targets import TARGETS
 
 GUIDED_RUNS = 250_000
-"""Of each of the four targets."""
+"""Of each target."""
 
 
 @st.composite

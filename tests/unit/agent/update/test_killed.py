@@ -110,7 +110,7 @@ class _DyingPopen:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a process that dies at a step is a fork")
-@pytest.mark.parametrize("stride", [6, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_before_any_single_change_a_version_works_and_the_update_goes_on(
     pieces: Pieces, tmp_path: Path, stride: int
 ) -> None:

@@ -204,6 +204,20 @@ async def test_what_is_withdrawn_is_dropped_and_may_come_back(tmp_path: Path, pc
         await until(lambda: updates.progress.phase == "preparing")
 
 
+async def test_what_was_withdrawn_while_the_pc_was_away_is_not_installed(tmp_path: Path, pc: Pc) -> None:
+    updates = make_updates(tmp_path, pc)
+    async with running(updates, pc):
+        pc.is_away = False
+        updates.offered(OfferRelease(b"signed"))
+        await until(lambda: updates.progress.phase == "preparing")
+    pc.is_away = True
+    async with running(updates, pc):
+        await until(lambda: len(pc.said) == 3)  # how far it is, to the console of this session
+        assert pc.asked == ["Judge", "fetch"]
+        updates.offered(OfferRelease(b"signed"))
+        await until(lambda: pc.restarts == 1)
+
+
 async def test_on_trial_it_proves_itself_and_waits_for_whoever_keeps_it(tmp_path: Path, pc: Pc) -> None:
     means = Means(make_installation(tmp_path), ROOT)
     assert means.installation is not None
