@@ -34,7 +34,7 @@ def run_child(command: Sequence[str], folder: Path, environment: Mapping[str, st
     return code if code >= 0 else 128 - code
 
 
-def run_captured(command: Sequence[str], folder: Path) -> tuple[int, str]:
+def run_captured(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run a command and give its exit code and its last lines.
 
     On a terminal what it says is shown as it comes; elsewhere only if it fails.
@@ -45,6 +45,7 @@ def run_captured(command: Sequence[str], folder: Path) -> tuple[int, str]:
     with subprocess.Popen(
         command,
         cwd=folder,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr if terminal else subprocess.PIPE,
         stderr=subprocess.PIPE if terminal else subprocess.STDOUT,

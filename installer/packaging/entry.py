@@ -1,0 +1,58 @@
+"""The script that every program of a bundle starts with: it runs the module the program is named after.
+
+`PROGRAM -m MODULE` runs another module of the same bundle, as Python would: so code that starts a process of its own
+with `sys.executable -m MODULE` is right both from source and frozen. Only modules that are started so are let in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+EXIT_USAGE = 2
+
+
+def main() -> None:
+    """Find the module and run it; `programs.json` was written when the bundle was made."""
+    known = json.loads((Path(sys._MEIPASS) / "programs.json").read_text("utf-8"))  # type: ignore[attr-defined]  # noqa: SLF001 - PyInstaller's documented name
+    # A link to a program is that other program; sys.executable is what the link leads to.
+    names = [Path(path).name.removesuffix(".exe") for path in (sys.argv[0], sys.executable)]
+    name = next((name for name in names if name in known["programs"]), names[0])
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["-m"]:
+        module = arguments[1] if len(arguments) > 1 else ""
+        if module not in known["children"]:
+            sys.exit(_refuse(f"{name}: {module or 'nothing'} cannot be run with -m."))
+        arguments = arguments[2:]
+    else:
+        module = known["programs"].get(name, "")
+        if not module:
+            sys.exit(_refuse(f"{name}: this program was renamed; use one of {', '.join(known['programs'])}."))
+    restore_environment()
+    sys.argv = [name, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def restore_environment() -> None:
+    """Undo what the start code did to the environment: it was for this process, and others would load our libraries.
+
+    Processes of our own start as if by themselves, and get it anew.
+    """
+    before = os.environ.pop("LD_LIBRARY_PATH_ORIG", "")
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    if before:
+        os.environ["LD_LIBRARY_PATH"] = before
+    os.environ["PYINSTALLER_RESET_ENVIRONMENT"] = "1"
+
+
+def _refuse(sentence: str) -> int:
+    if sys.stderr is not None:  # a program with windows has none on Windows
+        sys.stderr.write(sentence + os.linesep)
+    return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    main()
