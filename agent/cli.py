@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from agent import cli_log
 from agent.cli_control import add_commands, ask_status, enrol_running, status_lines
 from agent.cli_update import add_update, run_with_updates
 from agent.control.errors import ControlError, ControlUnavailable
@@ -30,8 +31,9 @@ from agent.link.errors import IdentityMissing, LinkError
 from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore
 from agent.link.store_errors import StoreError
-from agent.logs import set_up_log
+from agent.logs.handlers import set_up, tear_down
 from agent.settings import (
+    LOG_NAME,
     AgentSettings,
     AgentState,
     DataFolderBusy,
@@ -54,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = build_parser().parse_args(argv)
     options.arguments = sys.argv[1:] if argv is None else argv
-    set_up_log(as_json=options.log_json, shown=options.log_shown)
+    set_up(level=options.log_level or options.log_default, form=options.log_format)
     try:
         return int(options.command(options))
     except (LinkError, SettingsError, ControlError) as error:
@@ -67,6 +69,8 @@ def main(argv: list[str] | None = None) -> int:
         where = f" ({error.filename})" if error.filename else ""
         reason = error.strerror or type(error).__name__
         return _fail(f"A file cannot be used: {reason}{where}; check disk and permissions.", EXIT_DISK)
+    finally:
+        tear_down()
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -77,8 +81,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--data", type=Path, default=default_data_folder(), metavar="DIR", help="the data folder")
-    common.add_argument("--log-json", action="store_true", help="log one JSON object per line")
-    common.set_defaults(log_shown=logging.INFO)
+    cli_log.add_log_options(common)
+    common.set_defaults(log_default="INFO")
 
     enrolling = commands.add_parser("enrol", parents=[common], help="join a fleet with an invite")
     enrolling.add_argument(
@@ -109,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     running.add_argument("--memory-mb", type=int, metavar="N", help="what a stage may use at most")
     running.add_argument("--threads", type=int, metavar="N", help="computing threads")
     running.add_argument("--cores", type=_cores, metavar="0,1", help="pin computing to these cores")
+    cli_log.add_log_file(running, LOG_NAME)
     running.set_defaults(command=_run)
 
     asking = commands.add_parser("status", parents=[common], help="show how the running agent is")
@@ -118,10 +123,11 @@ def build_parser() -> argparse.ArgumentParser:
     examining = commands.add_parser("doctor", parents=[common], help="find out what is wrong, and what to do")
     examining.add_argument("--json", action="store_true", help="print one JSON object")
     # What goes wrong is in its findings already.
-    examining.set_defaults(command=_doctor, log_shown=logging.ERROR)
+    examining.set_defaults(command=_doctor, log_default="ERROR")
 
     add_commands(commands, common)
     add_update(commands, common)
+    cli_log.add_commands(commands, common)
     seeing = commands.add_parser("probes", parents=[common], help="show what the agent sees of this PC, live")
     seeing.add_argument("--json", action="store_true", help="print one JSON object, once")
     seeing.set_defaults(command=_probes)
@@ -197,10 +203,17 @@ def _run(options: argparse.Namespace) -> int:
 
     def serve(means: Means, trial: Trial | None) -> bool:
         with lock_folder(options.data):
+            _log_into_a_file(options)
             identity = _identity_for_run(options.data, options.invite_file, wait=options.wait)
             return _serve(options, identity, settings, means, trial)
 
     return run_with_updates(options.arguments, serve)
+
+
+def _log_into_a_file(options: argparse.Namespace) -> None:
+    """Raises OSError."""
+    file = options.log_file or options.data / LOG_NAME
+    set_up(level=options.log_level or "INFO", form=options.log_format, file=file, stderr=options.log_file is None)
 
 
 def _identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> Identity | None:

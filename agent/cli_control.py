@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import datetime as dt
 import json
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,12 +33,11 @@ from agent.control.protocol import (
     SwitchDevice,
     Told,
 )
+from agent.durations import parse_duration_s
 from agent.settings import SettingsError
 from agent.volunteer.errors import WishRefused
 from agent.volunteer.wishes import from_text, to_plain
 
-_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
 DAY_S = 86_400
 
 
@@ -148,10 +146,10 @@ def _pause(id_: int, until: str) -> Pause:
 
 def duration_s(text: str) -> float:
     """Read `90s`, `15min`, `1h`, `2d`. Raises SettingsError."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None:
-        raise SettingsError(f"{text[:40]!r} is no duration; write 15min, 1h or tomorrow.")
-    return float(found[1]) * _UNITS_S[found[2]]
+    try:
+        return parse_duration_s(text)
+    except ValueError:
+        raise SettingsError(f"{text[:40]!r} is no duration; write 15min, 1h or tomorrow.") from None
 
 
 def _leave(options: argparse.Namespace) -> int:

@@ -10,6 +10,8 @@ import re
 from collections import deque
 from pathlib import Path
 
+from agent.logs.handlers import HIDER
+
 KEPT = 500
 LONGEST = 300
 """Characters of a line that are kept."""
@@ -36,7 +38,7 @@ class LogTail(logging.Handler):
             return
         text = f"{self._times.formatTime(record)} {record.levelname} {record.name}: "
         try:
-            text += record.getMessage()
+            text += HIDER.hide(record.getMessage())
         except (TypeError, ValueError):
             return  # the other handlers say so
         if record.exc_info and record.exc_info[0] is not None:

@@ -16,7 +16,9 @@ import msgspec
 from agent.children import NO_WINDOW, log_words
 from agent.control import protocol as wire
 from agent.control.errors import OrderRefused
+from agent.control.log_orders import LogLevels, SetLogLevel
 from agent.history import History
+from agent.logs.levels import LEVELS_HERE, LevelRefused
 from agent.volunteer import states
 from agent.volunteer.clock import steady_s
 from agent.volunteer.duty import Volunteer
@@ -174,6 +176,15 @@ class Orders:
         ]
         return wire.Probes(order.id, shown)
 
+    async def _log_level(self, order: SetLogLevel, _: Tell) -> wire.Answer:
+        try:
+            if order.level:
+                LEVELS_HERE.set(order.logger, order.level, order.for_s)
+                log.info("%s is logged from %s on.", order.logger, order.level)
+        except LevelRefused as error:
+            raise OrderRefused(str(error), "bad_value") from None
+        return LogLevels(order.id, LEVELS_HERE.all())
+
     async def _enrol(self, order: wire.Enrol, tell: Tell) -> wire.Answer:
         said = await self._life.enrol(
             order.invite, order.name, lambda phase, text: tell(wire.Told(order.id, phase, text))
@@ -208,4 +219,5 @@ class Orders:
         wire.Leave: _leave,
         wire.Quit: _quit,
         wire.CheckUpdate: _check_update,
+        SetLogLevel: _log_level,
     }

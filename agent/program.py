@@ -32,6 +32,7 @@ from agent.link.identity import Identity
 from agent.link.keys import forget_key
 from agent.link.keystore import Keystore
 from agent.link.messages import LoadStage, Resting, StageProgress
+from agent.logs.about import about
 from agent.logtail import LogTail
 from agent.orders import Orders
 from agent.reporting import Parts, status_of
@@ -286,8 +287,9 @@ class Program:
         )
         self._service = service
         try:
-            async with self._volunteering(service):
-                await service.run()
+            with about(device=identity.device_id):
+                async with self._volunteering(service):
+                    await service.run()
         except DuplicateSession:
             self._stopping.set()
             raise

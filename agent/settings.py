@@ -5,6 +5,7 @@ identity/      key, certificate, authorities
 store/         model files by SHA-256        stages/   what is loaded, as links into the store
 state.json     what the running agent last said of itself
 agent.lock     held while an agent runs or enrols
+agent.log      what it logs, and full ones beside it as agent.log.1 and so on
 gates/         one page a loaded stage, shared with its process      history.sqlite   what this PC contributed
 """
 
@@ -21,6 +22,8 @@ import msgspec
 import platformdirs
 
 from agent.folder_lock import FolderBusy, FolderLock
+
+LOG_NAME = "agent.log"
 
 LinkState = Literal["starting", "connecting", "connected", "refused", "stopped"]
 

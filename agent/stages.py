@@ -23,6 +23,7 @@ from agent.link.messages import (
 )
 from agent.live import LiveStage, SendFrame, forwarder, nack_for
 from agent.loading import StageLoader
+from agent.logs.about import about
 from agent.settings import LoadedStage
 from agent.stage.errors import StageError, StageGone, StageLoadError
 from agent.stage.gate import Gate
@@ -84,7 +85,8 @@ class Stages:
             self._fail(request, "held", refusal)
             return
         before = self._tasks.get(request.pipeline)
-        task = asyncio.create_task(self._live_of(request, before), name=f"stage-{request.pipeline}")
+        with about(pipeline=request.pipeline, stage=request.stage):
+            task = asyncio.create_task(self._live_of(request, before), name=f"stage-{request.pipeline}")
         self._tasks[request.pipeline] = task
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)

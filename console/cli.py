@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from agent.cli_log import add_log_file, add_log_options
 from console import tables
 from console.api.admin import types as wire
 from console.cli_access import add_access
@@ -22,6 +23,7 @@ from console.cli_builds import add_builds
 from console.cli_deploy import add_deploy
 from console.cli_devices import add_devices
 from console.cli_members import add_members
+from console.cli_operations import add_operations
 from console.cli_plan import add_plan
 from console.cli_policy import add_policy
 from console.cli_releases import add_releases
@@ -75,6 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_releases(commands)
     add_devices(commands)
     add_bench(commands)
+    add_operations(commands)
     command(commands, "doctor", "find out what is wrong, and what to do", _doctor)
     return parser
 
@@ -142,10 +145,8 @@ def _add_serve(commands: Commands) -> None:
         metavar="ORIGIN",
         help="let web pages from there use the API with a key (https://host, or * for all); may be repeated",
     )
-    serve.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
-    serve.add_argument(
-        "--log-file", type=Path, metavar="FILE", help="log there, with a bound (default: standard error)"
-    )
+    add_log_options(serve)
+    add_log_file(serve, "service.log")
 
 
 def _origin(text: str) -> str:
@@ -196,7 +197,8 @@ def warn_of_password(arguments: Sequence[str]) -> None:
 def _serve(options: argparse.Namespace) -> int:
     warn_of_password(sys.argv[1:])
     # The service pulls in the database and the HTTP server, which the other commands do not need.
-    from console.service import ServiceSettings, serve
+    from console.service import ServiceSettings
+    from console.serving import serve
 
     settings = ServiceSettings(
         folder=options.data,
@@ -211,7 +213,13 @@ def _serve(options: argparse.Namespace) -> int:
         models_folder=options.models,
         cors_origins=options.cors_origin,
     )
-    return serve(settings, log_level=options.log_level, log_file=options.log_file, json_output=options.json)
+    return serve(
+        settings,
+        log_level=options.log_level or "INFO",
+        log_file=options.log_file,
+        log_format=options.log_format,
+        json_output=options.json,
+    )
 
 
 def _models(options: argparse.Namespace) -> int:

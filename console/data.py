@@ -5,7 +5,7 @@ service.json      addresses while running  admin.key     the key of the command 
 console.lock      held while running           builds/       how each build of a library is, and its log
 bench/            load tests that are kept
 releases/         archives of agents' releases
-service.log       the log (and service.log.1)  service.out   what a service that a window started said beside it
+service.log       the log (and service.log.1 …) service.out   what a service that a window started said beside it
 """
 
 from __future__ import annotations
@@ -62,6 +62,11 @@ def releases_path(folder: Path) -> Path:
 def service_file_path(folder: Path) -> Path:
     """Where the running service says its addresses."""
     return folder / "service.json"
+
+
+def log_path(folder: Path) -> Path:
+    """Where the service logs, beside standard error."""
+    return folder / "service.log"
 
 
 def admin_key_path(folder: Path) -> Path:

@@ -1,29 +1,44 @@
-"""Where the service's log goes: standard error, or a file that does not grow without end."""
+"""Where the service's log goes: standard error and `service.log` of the data folder, or a file that somebody named."""
 
 from __future__ import annotations
 
-import logging
-import sys
-from logging.handlers import RotatingFileHandler
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from agent.logs.handlers import HIDER, Format, set_up, tear_down
+from agent.logs.types import Level
+from console.data import log_path, prepare
 from console.errors import DataFolderUnusable
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-MOST_BYTES = 8 << 20
-"""Of the file; one that is full is kept beside it, with `.1` behind its name, until the next is."""
 
+@contextlib.contextmanager
+def logging_to(
+    folder: Path, file: Path | None, level: Level, form: Format = "auto", *, database: str = ""
+) -> Iterator[None]:
+    """Log inside: to `file` alone, or (None) to standard error and the data folder. Raises DataFolderUnusable.
 
-def log_to(file: Path | None, level: str) -> None:
-    """Log from now on, to a file or (None) to standard error. Raises DataFolderUnusable."""
-    handler = logging.StreamHandler(sys.stderr) if file is None else file_handler(file)
-    logging.basicConfig(level=level, format=LOG_FORMAT, handlers=[handler])
-
-
-def file_handler(file: Path) -> logging.Handler:
-    """Open a log that goes on where the last one ended. Raises DataFolderUnusable."""
+    The password of `database` is in no line, whatever quotes it.
+    """
+    HIDER.learn(_passwords(database))
+    if file is None:
+        prepare(folder)
+    path = file or log_path(folder)
     try:
-        return RotatingFileHandler(file, maxBytes=MOST_BYTES, backupCount=1, encoding="utf-8")
+        set_up(level=level, form=form, file=path, stderr=file is None)
     except OSError as error:
-        message = f"The log {file} cannot be written ({error.strerror}); choose another with --log-file."
+        message = f"The log {path} cannot be written ({error.strerror}); choose another with --log-file."
         raise DataFolderUnusable(message) from None
+    try:
+        yield
+    finally:
+        tear_down()
+
+
+def _passwords(url: str) -> list[str]:
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError:
+        return []
+    return [password, unquote(password)]

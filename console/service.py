@@ -12,9 +12,7 @@ import importlib.metadata
 import logging
 import os
 import secrets
-import signal
 import socket
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -33,6 +31,7 @@ from console.api.admin import types as wire
 from console.api.admin.access import AccessRoutes
 from console.api.admin.builds import BuildRoutes
 from console.api.admin.lately import LatelyRoutes
+from console.api.admin.log_levels import LogLevelRoutes
 from console.api.admin.members import MemberRoutes
 from console.api.admin.planning import PlanningRoutes
 from console.api.admin.policy import PolicyRoutes
@@ -51,7 +50,6 @@ from console.builds.book import Book
 from console.builds.jobs import BuildJobs
 from console.builds.places import Places
 from console.builds.records import Records
-from console.capacity import allow_many_files, shrink_tls_buffers
 from console.data import (
     ServiceFile,
     admin_key_path,
@@ -80,7 +78,6 @@ from console.fleet.releases import ReleasePost
 from console.fleet.upkeep import Upkeep
 from console.fleet.whereabouts import Whereabouts
 from console.libraries import LibraryShelf
-from console.logs import log_to
 from console.metrics.collecting import ConsoleMetrics
 from console.planning import Planning
 from console.registry.access import authorise
@@ -233,6 +230,7 @@ class ConsoleService:
             *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage)).routes(),
             *admin.routes(),
             *members.routes(),
+            *LogLevelRoutes(self._registry, gate).routes(),
             *LatelyRoutes(self._registry, self._hub, gate).routes(),
             *ReleaseRoutes(releases, gate).routes(),
             *PolicyRoutes(self._registry, post, gate).routes(),
@@ -385,42 +383,3 @@ def ensure_admin_key(registry: Registry, folder: Path) -> None:
             registry.keys.revoke(key.key_id)
     _, secret = registry.keys.create(name, ["admin"])
     write_whole(path, f"{secret}\n".encode(), mode=0o600)
-
-
-def serve(
-    settings: ServiceSettings, *, log_level: str = "INFO", log_file: Path | None = None, json_output: bool = False
-) -> int:
-    """Run until SIGINT or SIGTERM; the addresses go to standard output, the log to `log_file` or standard error."""
-    log_to(log_file, log_level)
-    # One line per file fetched or link closed is enough; the libraries' own chatter is not for admins.
-    for name in ("websockets", "uvicorn", "httpx2", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    allow_many_files()
-    shrink_tls_buffers()
-    asyncio.run(_run(settings, json_output=json_output))
-    return 0
-
-
-async def _run(settings: ServiceSettings, *, json_output: bool) -> None:
-    stopping = asyncio.Event()
-    _on_signals(stopping)
-    async with ConsoleService(settings) as service:
-        status = service.status()
-        if json_output:
-            sys.stdout.write(msgspec.json.encode(status).decode() + "\n")
-        else:
-            sys.stdout.write(f"API for people:  {status.api_url}/v1\n")
-            sys.stdout.write(f"Agents dial:     {', '.join(status.agents_urls)}\n")
-            sys.stdout.write(f"Data folder:     {settings.folder}\n")
-        sys.stdout.flush()
-        await stopping.wait()
-        log.info("Stopping.")
-
-
-def _on_signals(stopping: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        try:
-            loop.add_signal_handler(number, stopping.set)
-        except NotImplementedError:  # Windows
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))

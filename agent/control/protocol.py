@@ -6,7 +6,7 @@
     Subscribe            ──────────►
                          ◄──────────    Status now, and again whenever it changes
     any other order      ──────────►
-                         ◄──────────    Told*, then one Done, Refused, History, Findings or Probes with the order's id
+                         ◄──────────    Told*, then one of the other answers with the order's id
 
 A message is a little-endian length of four bytes and a tagged Struct as msgpack. Unknown fields are ignored, so a tray
 one version older or newer is understood; unknown messages and those over the limit are refused and end the connection.
@@ -20,6 +20,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from agent.control.log_orders import LogLevels, SetLogLevel
 from agent.link.parsing import UNREADABLE
 
 PROTOCOL = 1
@@ -176,6 +177,7 @@ Order = (
     | Leave
     | Quit
     | CheckUpdate
+    | SetLogLevel
 )
 
 
@@ -364,7 +366,7 @@ class Status(msgspec.Struct, frozen=True, tag=True):
     """A sentence: how far an update is, or why this agent does not update itself."""
 
 
-Answer = Done | Refused | Told | History | Findings | Probes
+Answer = Done | Refused | Told | History | Findings | Probes | LogLevels
 FromService = Greeting | Status | Answer
 
 _Message = TypeVar("_Message")

@@ -12,6 +12,7 @@ from pathlib import Path
 from PySide6.QtCore import QLocale, QSettings
 from PySide6.QtWidgets import QApplication, QMessageBox
 
+from agent.logs.handlers import set_up
 from agent.look import palettes
 from agent.look.collecting import Collector
 from agent.look.icons import app_icon
@@ -28,7 +29,7 @@ EXIT_OTHER_HANGS = 19
 def main(argv: list[str] | None = None) -> int:
     """Run the tray until it is quit. Exit codes: 0 fine or handed over, 2 usage, 19 the other tray hangs."""
     options = build_parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up()
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     app = QApplication(sys.argv[:1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -15,16 +16,21 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.logs.about import about
 from console.api.cors import allow_origins
 from console.api.http import ApiError
 from console.pipeline.errors import ContextExceeded, GrammarRefused, PromptError, QueueFull, UnknownToken
 
 log = logging.getLogger(__name__)
+requests_log = logging.getLogger("console.api.requests")
+"""Says every request at DEBUG: its path and what came of it."""
 
 MAX_RUNNING = 2000
 UNKNOWN = "other"
 """Counted as the endpoint or method of requests for what there is none of."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "DELETE"})
+MOST_PATH = 200
+"""Letters of a path that are logged."""
 _EXPECTED = (ApiError, HTTPException, PromptError, QueueFull)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -100,8 +106,14 @@ class RequestEdge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         request_id = _request_id(scope)
+        with about(request=request_id):
+            await self._serve(scope, receive, send, request_id)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        began_s = time.perf_counter()
         scope.setdefault("state", {})["request_id"] = request_id
         scope["app"] = self  # the router raises its 404 for us to shape only when it is part of an application
         header = (b"x-request-id", request_id.encode())
@@ -134,6 +146,8 @@ class RequestEdge:
         finally:
             self._counts.running -= 1
             self._count(scope, status)
+            path, took_ms = scope["path"][:MOST_PATH], 1000 * (time.perf_counter() - began_s)
+            requests_log.debug("%s %s: %s in %.1f ms", scope["method"], path, status or "no answer", took_ms)
 
     def _count(self, scope: Scope, status: int) -> None:
         # What is typed into an address must not become a label: only our own paths and methods do.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 from importlib.metadata import version
@@ -13,6 +12,7 @@ import platformdirs
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 
+from agent.logs.handlers import set_up
 from agent.look import palettes
 from agent.look.collecting import Collector
 from agent.look.icons import app_icon
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     except ChatLinkInvalid as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up(level="WARNING")
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     app = QApplication(sys.argv[:1])

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from agent.logs.about import about
 from agent.stage.types import Epoch
 from console.api.admin.types import DeployRequest
 from console.byhand import as_possible
@@ -53,7 +54,8 @@ class Keeper:
 
     def keep(self, entry: Entry) -> None:
         """Keep a deployment up from now on."""
-        entry.keeper = asyncio.create_task(self._keep_up(entry), name=f"keep {entry.model}")
+        with about(fresh=True, model=entry.model):
+            entry.keeper = asyncio.create_task(self._keep_up(entry), name=f"keep {entry.model}")
 
     async def stop(self, entry: Entry) -> None:
         """Let everything that works on a deployment end; what is up stays up."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from sqlalchemy.exc import SQLAlchemyError
 
+from agent.logs.about import about
 from console.api.admin import types as wire
 from console.byhand import checked, refuse_faults
 from console.deployments.book import Book
@@ -57,7 +58,8 @@ class Replacing:
             self._book.others.append(entry)
         else:
             self._book.entries[entry.key] = entry
-        entry.job = asyncio.create_task(self._run(entry, formers, actor), name=f"deploy {entry.model}")
+        with about(model=entry.model):
+            entry.job = asyncio.create_task(self._run(entry, formers, actor), name=f"deploy {entry.model}")
 
     async def cancel(self, model_id: str) -> Entry | None:
         """End an attempt, if there is one; what was served before is not touched."""
@@ -221,7 +223,8 @@ class Replacing:
             await self._keeper.take_down(former)
             return
         self._book.others.append(former)
-        task = asyncio.create_task(self._finish(former), name=f"retire {former.model}")
+        with about(fresh=True, model=former.model):
+            task = asyncio.create_task(self._finish(former), name=f"retire {former.model}")
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from agent.link.messages import LayerRange
+from agent.logs.about import about
 from console.byhand import meant_for_others
 from console.deployments.book import Book
 from console.deployments.entry import AVOID_S, Entry
@@ -48,7 +49,8 @@ class Standbys:
             return
         if (entry.tending is None or entry.tending.done()) and not _complete(entry, live):
             entry.tend_again_s = time.monotonic() + AGAIN_S
-            entry.tending = asyncio.create_task(self._prepare(entry, live), name=f"standbys of {entry.model}")
+            with about(fresh=True, model=entry.model):
+                entry.tending = asyncio.create_task(self._prepare(entry, live), name=f"standbys of {entry.model}")
 
     async def rest(self, entry: Entry) -> None:
         """Begin nothing more; what is being prepared ends."""

@@ -53,6 +53,7 @@ from agent.link.messages import (
     encode_message,
 )
 from agent.link.sockets import Unsendable, post, tune
+from agent.logs.about import about
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks
 from console.fleet.events import AgentAvailable, AgentLeaving, AgentTold, AgentYielded, StageDied
@@ -109,12 +110,17 @@ class Reception:
 
     async def handle(self, link: ServerConnection) -> None:
         """Serve one link until it ends; the edge of its task."""
+        with contextlib.ExitStack() as saying:
+            await self._handle(link, saying)
+
+    async def _handle(self, link: ServerConnection, saying: contextlib.ExitStack) -> None:
         path = link.request.path if link.request is not None else ""
         try:
             if path == ENROL_PATH:
                 await self._enrol(link)
                 return
             record = await self._check(link)
+            saying.enter_context(about(device=record.device_id))
             with self._listed(record.device_id, link):
                 if path == CONTROL_PATH:
                     await self._serve_control(link, record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 
+from agent.logs.handlers import set_up
 from agent.look import palettes
 from agent.look.collecting import Collector
 from agent.look.icons import app_icon
@@ -25,7 +25,7 @@ def run(
 
     `settings_folder` is where it keeps which service it was at; None: among the user's settings.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up(level="WARNING")
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     app = QApplication(sys.argv[:1])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QProcess
 
-from console.data import prepare
+from console.data import log_path, prepare
 
 CHAT_PROGRAM = "fallow-chat"
 LOG_LINES = 12
@@ -34,7 +34,7 @@ class Programs:
     @property
     def log_file(self) -> Path:
         """Where a service that was started here writes what it does."""
-        return self.folder / "service.log"
+        return log_path(self.folder)
 
     @property
     def said_file(self) -> Path:

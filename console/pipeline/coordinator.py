@@ -97,6 +97,7 @@ class Coordinator:
             deadlines=deadlines, clock=clock,
         )  # fmt: skip
         self._submit = submit
+        self._pipeline = pipeline
         self._begin(stages, epoch, submit)
 
     @property
@@ -175,6 +176,8 @@ class Coordinator:
         except QueueFull as error:
             yield Failed("too_many_waiting" if isinstance(error, KeyQueueFull) else "overloaded", str(error))
             return
+        said = {"stream": int(stream), "pipeline": int(self._pipeline)}
+        log.debug("A stream of %s begins with %d tokens.", self.model_id, len(request.prompt_ids), extra=said)
         try:
             while True:
                 event = await answer.events.get()
@@ -183,6 +186,7 @@ class Coordinator:
                     return
         finally:
             ending = self._end(stream, answer)
+            log.debug("A stream of %s ended: %s.", self.model_id, ending, extra=said)
             if request.key_id != PROBE_KEY:
                 self._endings[ending] += 1
 

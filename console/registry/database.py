@@ -39,7 +39,7 @@ class Database:
         url = _url(where)
         shown = url.render_as_string(hide_password=True)
         try:
-            engine = create_engine(url, **_settings(url))
+            engine = create_engine(url, hide_parameters=True, **_settings(url))
         except (ModuleNotFoundError, NoSuchModuleError):
             raise RegistryUnreadable(
                 f"No driver for {url.drivername} databases is installed; install it or use an SQLite path."

@@ -14,7 +14,7 @@ import msgspec
 
 from agent.link.identity import load_identity
 from agent.link.keystore import Keystore
-from agent.logs import set_up_log
+from agent.logs.handlers import set_up
 from agent.program import Program
 from agent.settings import load_settings, lock_folder
 from agent.stopping import stopped_by_signals
@@ -45,7 +45,7 @@ def quick(policy: Policy) -> Policy:
 def main() -> None:
     """Run until told to stop."""
     folder = Path(sys.argv[1])
-    set_up_log(as_json=False, shown=20)
+    set_up()
     machine.YIELDS_ALLOWED = MANY
     keystore = Keystore("agent")
     settings = load_settings(folder, threads=1)

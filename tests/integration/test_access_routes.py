@@ -43,6 +43,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", "/admin/v1/me/password"): ANY,
     ("GET", "/admin/v1/status"): "view",
     ("GET", "/admin/v1/performance"): "view",
+    ("GET", "/admin/v1/log-levels"): "admin",
+    ("POST", "/admin/v1/log-levels"): "admin",
     ("GET", "/admin/v1/invites"): "view",
     ("POST", "/admin/v1/invites"): "operate",
     ("DELETE", "/admin/v1/invites/{token_id}"): "operate",

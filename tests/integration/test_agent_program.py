@@ -251,6 +251,9 @@ async def test_the_command_line_is_a_client(fleet: Fleet, capsys: pytest.Capture
         assert "employee wants 600" in (await run("policy"))[1]
         assert (await run("history"))[1] == "Nothing was contributed in that time.\n"
         assert (await run("device", "GPU.9", "off"))[0] == 19
+        assert "agent.link: DEBUG for" in (await run("log-level", "agent.link", "debug", "--for", "1h"))[1]
+        assert (await run("log-level", "websockets", "DEBUG"))[0] == 19
+        assert (await run("log-level", "agent.link"))[0] == 15
         assert (await run("leave"))[0] == 15
         assert (await run("pause", "soon"))[0] == 15
 

@@ -159,9 +159,8 @@ def test_a_proxy_is_named_without_its_password() -> None:
 
 
 def test_both_commands_print_json_and_say_by_their_exit_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(agent_cli, "set_up_log", lambda **_: None)
     assert agent_cli.main(["doctor", "--data", str(tmp_path / "agent"), "--json"]) == 1
     assert {"check", "verdict", "said", "advice"} == set(json.loads(capsys.readouterr().out)["findings"][0])
     assert console_main(["doctor", "--data", str(tmp_path / "none"), "--json"]) == 1

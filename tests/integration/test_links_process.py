@@ -40,7 +40,7 @@ async def agent_process(fleet: Fleet, *options: str) -> AsyncIterator[tuple[asyn
     folder.mkdir()
     identity = fleet.enrol("agent/identity")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "agent", "run", "--data", str(folder), "--log-json", *options,
+        sys.executable, "-m", "agent", "run", "--data", str(folder), "--log-format", "json", *options,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

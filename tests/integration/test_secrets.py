@@ -177,4 +177,4 @@ def test_no_command_takes_a_secret_as_an_argument(parser: argparse.ArgumentParse
         for option in (*action.option_strings, action.dest)
         if any(word in option for word in ("password", "secret", "token", "invite", "passphrase"))
     }
-    assert takes <= {"--invite-file", "invite_file", "--tokens-per-day", "tokens_per_day"}
+    assert takes <= {"--invite-file", "invite_file", "--tokens-per-day", "tokens_per_day", "--max-tokens", "max_tokens"}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 import time
 from pathlib import Path
@@ -10,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from agent import cli
-from agent.logs import JsonLines, set_up_log
 from agent.settings import AgentState, LoadedStage, write_state
 
 
 @pytest.fixture(autouse=True)
 def keep_the_test_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "set_up_log", lambda **_: None)
+    monkeypatch.setattr(cli, "set_up", lambda **_: None)
 
 
 def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -129,20 +127,7 @@ def test_status_before_the_first_run_and_with_a_damaged_file(
     assert "state.json" in capsys.readouterr().err
 
 
-def test_a_json_log_line_is_one_object() -> None:
-    record = logging.LogRecord("agent.x", logging.INFO, "f", 1, "Two\nlines of %s", ("text",), None)
-    fields = json.loads(JsonLines().format(record))
-    assert (fields["logger"], fields["level"], fields["message"]) == ("agent.x", "info", "Two\nlines of text")
-
-
-def test_doctor_logs_errors_only_and_leaves_the_root_logger_alone() -> None:
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    try:
-        set_up_log(as_json=False, shown=logging.ERROR)
-        (handler,) = root.handlers
-        assert (handler.level, root.level) == (logging.ERROR, logging.INFO)
-    finally:
-        root.handlers[:], root.level = before, level
-    assert cli.build_parser().parse_args(["doctor"]).log_shown == logging.ERROR
-    assert cli.build_parser().parse_args(["status"]).log_shown == logging.INFO
+def test_doctor_logs_errors_only() -> None:
+    parser = cli.build_parser()
+    assert parser.parse_args(["doctor"]).log_default == "ERROR"
+    assert parser.parse_args(["status"]).log_default == "INFO"

@@ -16,8 +16,11 @@ import pytest
 
 from agent.control import protocol as wire
 from agent.control.errors import OrderRefused
+from agent.control.log_orders import LogLevels, SetLogLevel
 from agent.control.protocol import PolicyRow, Status
 from agent.history import History
+from agent.logs.levels import LEVELS_HERE
+from agent.logs.types import LoggerLevel
 from agent.orders import Orders
 from agent.reporting import status_of
 from agent.stage.gate import Gates
@@ -111,6 +114,19 @@ async def test_a_pause_of_a_strange_length_is_refused(asked: Asked, for_s: float
         await asked.ask(wire.Pause(1, "time", for_s))
     assert caught.value.code == "bad_value"
     assert asked.heard == []
+
+
+async def test_levels_of_logs_are_told_and_changed_and_those_of_libraries_are_not(asked: Asked) -> None:
+    try:
+        told = await asked.ask(SetLogLevel(1))
+        assert told == LogLevels(1, [LoggerLevel("all", "INFO")])
+        changed = await asked.ask(SetLogLevel(2, "agent.orders", "DEBUG", 60.0))
+        assert [(one.logger, one.level) for one in changed.levels] == [("all", "INFO"), ("agent.orders", "DEBUG")]
+        with pytest.raises(OrderRefused, match="no logger of Fallow's") as caught:
+            await asked.ask(SetLogLevel(3, "websockets", "DEBUG"))
+        assert caught.value.code == "bad_value"
+    finally:
+        LEVELS_HERE.end()
 
 
 async def test_resume_and_release_reach_the_volunteer(asked: Asked) -> None:

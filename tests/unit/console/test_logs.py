@@ -1,4 +1,4 @@
-"""console.logs: a log that has a bound, and says where it cannot be."""
+"""console.logs: where the service logs, and that a database's password is in no line."""
 
 from __future__ import annotations
 
@@ -7,24 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from console import logs
+from console.data import log_path
 from console.errors import DataFolderUnusable
+from console.logs import logging_to
+
+PASSWORD = "canary+1%2Fx"
 
 
-def test_a_log_goes_on_where_it_ended_and_never_takes_more_than_twice_its_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_it_goes_to_standard_error_and_the_data_folder_or_to_a_file_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(logs, "MOST_BYTES", 2000)
-    for start in range(2):
-        handler = logs.file_handler(tmp_path / "service.log")
-        for number in range(200):
-            handler.emit(logging.LogRecord("console", logging.INFO, "", 0, "line %d of %d", (number, start), None))
-        handler.close()
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 2 * 2000
-    assert {file.name for file in tmp_path.iterdir()} == {"service.log", "service.log.1"}
-    assert (tmp_path / "service.log").read_text("utf-8").endswith("line 199 of 1\n")
+    log = logging.getLogger("console.test")
+    folder, file = tmp_path / "console", tmp_path / "other.log"
+    with logging_to(folder, None, "INFO"):
+        log.info("both")
+    with logging_to(folder, file, "INFO"):
+        log.info("alone")
+    assert "both" in log_path(folder).read_text()
+    assert "alone" not in log_path(folder).read_text()
+    assert "alone" in file.read_text()
+    assert "both" in (said := capsys.readouterr().err)
+    assert "alone" not in said
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataFolderUnusable, match=r"nowhere.service\.log cannot be written"):
-        logs.file_handler(tmp_path / "nowhere" / "service.log")
+    with (
+        pytest.raises(DataFolderUnusable, match=r"nowhere.service\.log cannot be written"),
+        logging_to(tmp_path, tmp_path / "nowhere" / "service.log", "INFO"),
+    ):
+        pass
+
+
+def test_the_password_of_the_database_is_in_no_line_in_either_spelling(tmp_path: Path) -> None:
+    with logging_to(tmp_path, None, "INFO", database=f"postgresql://u:{PASSWORD}@host/x"):
+        logging.getLogger("console.test").info("It says %s and %s.", PASSWORD, "canary+1/x")
+    assert "canary" not in log_path(tmp_path).read_text()
