@@ -71,9 +71,9 @@ def agents_table(agents: Sequence[wire.Agent]) -> Table:
             agent.link if agent.link == "connected" else f"offline since {moment(agent.seen_s)}",
             gigabytes(agent.memory_bytes) if agent.memory_bytes else "",
             ", ".join(agent.devices),
-            agent.version,
+            agent.version_text,
             "" if agent.rests_percent is None else f"{agent.rests_percent} %",
-            agent.reason or agent.update or ", ".join(agent.held_because) or agent.volunteering,
+            agent.reason or ", ".join(agent.held_because) or agent.volunteering,
         )
         for agent in agents
     ]

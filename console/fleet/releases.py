@@ -131,4 +131,4 @@ def update_note(facts: Mapping[str, Any]) -> str:
     if state.phase in ("none", "done"):
         return ""
     about = " ".join(filter(None, (state.phase, state.version if state.phase not in ("off", "refused") else "")))
-    return f"{about}: {state.problem}" if state.problem and state.phase != "off" else about
+    return f"{about}: {state.problem}" if state.problem else about

@@ -26,8 +26,8 @@ from console.registry.records import AuditEntry
 from console.visible import visible
 
 FACTS = (
-    "Status", "Reason", "Code", "Id", "System", "Version", "Devices", "Memory", "Key kept in", "Tags", "Rests",
-    "Last seen", "Console",
+    "Status", "Reason", "Code", "Id", "System", "Version", "Update", "Devices", "Memory", "Key kept in", "Tags",
+    "Rests", "Last seen", "Console",
 )  # fmt: skip
 KEYS = {"credential": "a credential of the service", "keyring": "the system's keyring", "file": "a file"}
 MOST_ENTRIES = 50
@@ -138,6 +138,7 @@ class Detail(QWidget):
             "Id": agent.device_id,
             "System": agent.os,
             "Version": agent.version,
+            "Update": agent.update,
             "Devices": ", ".join(agent.devices),
             "Memory": free + size_text(agent.memory_bytes),
             "Key kept in": KEYS.get(agent.key_protection, agent.key_protection),

@@ -139,7 +139,7 @@ COLUMNS: tuple[Column, ...] = (
         number=True,
     ),
     Column("Tags", lambda agent, _, __: ", ".join(agent.tags), lambda agent, _: ", ".join(agent.tags)),
-    Column("Version", lambda agent, _, __: agent.version or "-", lambda agent, _: agent.version),
+    Column("Version", lambda agent, _, __: agent.version_text or "-", lambda agent, _: agent.version_text),
     Column("System", lambda agent, _, __: agent.os or "-", lambda agent, _: agent.os),
     Column(
         "Last seen",
@@ -172,7 +172,7 @@ class Filter:
 def searched_text(agent: wire.Agent, parts: Sequence[Part]) -> str:
     """Everything of a PC that a search looks at."""
     fields = (
-        agent.name, agent.device_id, agent.device_code, agent.os, agent.version, agent.state, reason_of(agent),
+        agent.name, agent.device_id, agent.device_code, agent.os, agent.version_text, agent.state, reason_of(agent),
         parts_text(parts), *agent.devices, *agent.tags,
     )  # fmt: skip
     return "\n".join(fields).lower()

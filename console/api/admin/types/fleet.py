@@ -71,7 +71,13 @@ class Agent(msgspec.Struct, frozen=True):
     """Between it and the console, measured last; None: never. As well `down_bytes_per_s`, from there to it."""
     down_bytes_per_s: float | None = None
     update: str = ""
-    """How far an update of its agent is, in a few words; empty: nothing is under way."""
+    """How far an update of its agent is, or why there are none, in a few words; empty: nothing is under way."""
+
+    @property
+    def version_text(self) -> str:
+        """The agent's version, and in which phase an update is."""
+        about = self.update.partition(":")[0]
+        return f"{self.version} ({about})" if about not in ("", "off") else self.version
 
 
 class Agents(msgspec.Struct, frozen=True):

@@ -125,7 +125,7 @@ def test_a_ring_grows_no_further_than_the_publisher_says(desk: Desk) -> None:
         (UpdateState("ready", "1.1.0"), "ready 1.1.0"),
         (UpdateState("failed", "1.1.0", "It crashed."), "failed 1.1.0: It crashed."),
         (UpdateState("refused", "1.1.0", "Not signed."), "refused: Not signed."),
-        (UpdateState("off", "", "Self-update is off: a package."), "off"),
+        (UpdateState("off", "", "It is off."), "off: It is off."),
     ],
 )
 def test_what_a_pc_says_is_kept_in_a_few_words(state: UpdateState, note: str) -> None:
