@@ -25,7 +25,7 @@ Fault = Literal[
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 SLOW = Shape(delay_ms=100, jitter_ms=50, bytes_per_s=1_000_000)
 """A bad radio link: far more than a PC in the house, far less than none."""
-STAGE_MODULES = ("agent.stage.worker", "tests.support.erring_stage")
+STAGE_MODULES = ("agent.stage.worker", "tests.support.erring_stage", "tests.support.soaked_stage")
 
 
 def stage_processes(agent: int) -> list[psutil.Process]:

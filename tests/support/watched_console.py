@@ -5,24 +5,16 @@ It is `fallow-console`; `Look.at` reads what it said.
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import os
-import signal
 import sys
-import time
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import msgspec
 import psutil
 
 from console.cli import main
-from tests.support.patience import PATIENCE_S
+from tests.support.telling import ask_process, held_tasks, tell_when_asked
 
 FILE = "held.json"
-POLL_S = 0.01
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -39,19 +31,11 @@ class Look(msgspec.Struct, frozen=True):
     @staticmethod
     def at(process_id: int, folder: Path) -> Look:
         """Ask the console of a data folder. Raises TimeoutError when it does not answer."""
-        path = folder / FILE
-        path.unlink(missing_ok=True)
-        os.kill(process_id, signal.SIGUSR1)
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not path.exists():
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"The console did not say within {PATIENCE_S:.0f} s what it holds.")
-            time.sleep(POLL_S)
-        tasks: int = msgspec.json.decode(path.read_bytes(), type=int)
+        held = ask_process(process_id, folder / FILE)
         process = psutil.Process(process_id)
         times = process.cpu_times()
         return Look(
-            tasks,
+            sum(held.values()),
             process.num_threads(),
             process.num_fds(),
             round(process.memory_info().rss / (1 << 20), 1),
@@ -64,13 +48,7 @@ def run() -> int:
     """Run the console's command line, and count its tasks when asked."""
     folder = Path(sys.argv[sys.argv.index("--data") + 1])
 
-    def tell(number: int, frame: FrameType | None) -> Any:
-        gc.collect()  # what nobody holds is not held
-        fresh = folder / f"{FILE}.new"
-        fresh.write_bytes(msgspec.json.encode(len(asyncio.all_tasks())))
-        fresh.rename(folder / FILE)
-
-    signal.signal(signal.SIGUSR1, tell)
+    tell_when_asked(folder / FILE, held_tasks)
     return main()
 
 
