@@ -24,6 +24,7 @@ from console.pipeline.errors import GrammarRefused, KeyQueueFull, PromptError, Q
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines
 from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome, Step
 from console.pipeline.probing import PROBE_KEY, Prober
+from console.pipeline.queue_news import QueueNews
 from console.pipeline.scheduler import Scheduler
 from console.pipeline.tokens import TextCodec
 from console.pipeline.totals import PipelineTotals
@@ -88,6 +89,7 @@ class Coordinator:
         self._scheduler = Scheduler(self._limits(stages, kv_tokens), drafts)
         self._answers: dict[StreamId, Answer] = {}
         self._queue_told = 0
+        self._news = QueueNews(self._tell_queue)
         self._endings: Counter[Ending] = Counter()
         self._lost_reason = self._suspended = ""
         self._ageing: asyncio.TimerHandle | None = None
@@ -279,6 +281,7 @@ class Coordinator:
     async def close(self) -> None:
         """End every stream and stop the timers; the caller unloads the stages. Safe to call twice."""
         self._fail_all("cancelled", "The model was taken down.")
+        self._news.close()
         await self._traffic.close()
 
     def _queue(self, now_s: float) -> list[QueuedAnswer]:
@@ -347,7 +350,7 @@ class Coordinator:
         """Tell the queue, later, and let kept streams grow old."""
         if self._queue_told != self._scheduler.queue_changes:
             self._queue_told = self._scheduler.queue_changes
-            asyncio.get_running_loop().call_soon(self._tell_queue)
+            self._news.changed()
         if self._scheduler.kept and self._ageing is None:
             self._ageing = asyncio.get_running_loop().call_later(KEPT_S, self._age_kept)
 
@@ -391,12 +394,12 @@ class Coordinator:
             if answer.has_grammar and not self._constrains and self._scheduler.cancel(stream):
                 self.refused(stream, "The PC that took over cannot keep this answer to its grammar: update its agent.")
 
-    def _tell_queue(self) -> None:
-        if self._suspended:
-            return
-        for ahead, stream in enumerate(self._scheduler.queue()):
+    def _tell_queue(self) -> int:
+        waiting = [] if self._suspended else self._scheduler.queue()
+        for ahead, stream in enumerate(waiting):
             if answer := self._answers.get(stream):
                 answer.wait(ahead)
+        return len(waiting)
 
     def _fail_all(self, code: str, reason: str) -> None:
         if self._lost_reason:
