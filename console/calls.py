@@ -296,6 +296,11 @@ def performances() -> Call[wire.Performances]:
     return call("GET", "/performance", wire.Performances)
 
 
+def answer_times(order: wire.AnswerOrder = "slowest", limit: int = 50) -> Call[list[wire.AnswerTime]]:
+    """Return the slowest or the newest answers of the last hour, and where their time went."""
+    return _picked("GET", f"/answers?order={order}&limit={limit}", wire.AnswerTimes, lambda all_: all_.answers)
+
+
 def log_in(name: str, password: str) -> Call[wire.Session]:
     """Buy a session with a password. Refused with 401 or 429."""
     return call("POST", "/login", wire.Session, wire.Login(name, password))

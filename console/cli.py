@@ -27,6 +27,7 @@ from console.cli_operations import add_operations
 from console.cli_plan import add_plan
 from console.cli_policy import add_policy
 from console.cli_releases import add_releases
+from console.cli_slow import add_slow
 from console.cli_tools import Commands, client_of, command, show
 from console.data import default_data_folder
 from console.errors import ClientError, ConsoleError
@@ -145,6 +146,12 @@ def _add_serve(commands: Commands) -> None:
         metavar="ORIGIN",
         help="let web pages from there use the API with a key (https://host, or * for all); may be repeated",
     )
+    serve.add_argument(
+        "--otlp-endpoint",
+        default="",
+        metavar="URL",
+        help="send traces of answers to this OpenTelemetry collector, by HTTP (needs the extra telemetry)",
+    )
     add_log_options(serve)
     add_log_file(serve, "service.log")
 
@@ -172,6 +179,7 @@ def _add_models(commands: Commands) -> None:
     undeploy = command(commands, "undeploy", "stop serving a model", _undeploy)
     undeploy.add_argument("model", metavar="MODEL")
     command(commands, "status", "show what runs where and how fast", _status)
+    add_slow(commands)
 
 
 def _seconds(text: str) -> float:
@@ -212,6 +220,7 @@ def _serve(options: argparse.Namespace) -> int:
         heartbeat_s=options.heartbeat,
         models_folder=options.models,
         cors_origins=options.cors_origin,
+        otlp_endpoint=options.otlp_endpoint,
     )
     return serve(
         settings,

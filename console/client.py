@@ -125,6 +125,7 @@ class AdminClient:
     what_if = _asking(calls.what_if)
     undeploy = _asking(calls.undeploy)
     status = _asking(calls.status)
+    answer_times = _asking(calls.answer_times)
     log_out = _asking(calls.log_out)
     who_am_i = _asking(calls.who_am_i)
     change_own_password = _asking(calls.change_own_password)

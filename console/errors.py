@@ -4,6 +4,7 @@ ConsoleError
  ├─ DataFolderUnusable   the data folder cannot be used
  │   └─ DataFolderBusy   another console already runs on it
  ├─ PortUnavailable      a port of the service cannot be opened
+ ├─ TelemetryUnusable    traces cannot be sent: a library is missing, or the address is none
  ├─ DeployError          a model could not be deployed; nothing of it is left behind
  │   ├─ DeployRefused    refused before anything was sent to a PC: unknown model, no plan, already running
  │   └─ DeployFailed     a PC failed: `device_id`, `device_name` and `code` say which and how
@@ -36,6 +37,12 @@ class DataFolderBusy(DataFolderUnusable):
 
 class PortUnavailable(ConsoleError):
     """A port of the service cannot be opened."""
+
+
+class TelemetryUnusable(ConsoleError):
+    """Traces cannot be sent as asked."""
+
+    exit_code = 2
 
 
 class DeployError(ConsoleError):

@@ -86,6 +86,8 @@ from console.registry.errors import RegistryError
 from console.registry.registry import Registry
 from console.registry.signing import Signer
 from console.releases import ReleaseShelf
+from console.telemetry.opening import open_tracer
+from console.telemetry.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +117,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Below it checkpoints are read and libraries are built; None: the home folder of whoever runs the service."""
     cors_origins: list[str] = []
     """Whose web pages may use `/v1` from a browser; none unless somebody asks for it."""
+    otlp_endpoint: str = ""
+    """The collector that traces of answers are sent to; empty: none are made."""
 
 
 class ConsoleService:
@@ -183,6 +187,7 @@ class ConsoleService:
 
     async def _start(self) -> None:
         settings, folder = self._settings, self._settings.folder
+        tracer = self._open_tracer()
         prepare(folder)
         self._exit.callback(lock_folder(folder).release)
         authority = await self._open_registry()
@@ -205,6 +210,7 @@ class ConsoleService:
         self._exit.callback(self._hub.subscribe(post.on_fleet_event))
         releases = await self._open_releases(distribution)
         self._deployments = Deployments(self._registry, self._hub, shelf)
+        self._deployments.tell_answers(tracer.answered)
         self._deliveries = DeliveryJobs(self._registry, self._hub, shelf)
         places = Places(settings.models_folder or Path.home())
         self._builds = BuildJobs(self._registry, shelf, Book(Records(builds_path(folder))), places)
@@ -227,7 +233,7 @@ class ConsoleService:
         routes = [
             *HealthRoutes(self._deployments.probe, gate).routes(),
             *MetricsRoutes(metrics, self._registry, gate).routes(),
-            *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage)).routes(),
+            *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage), tracer).routes(),
             *admin.routes(),
             *members.routes(),
             *LogLevelRoutes(self._registry, gate).routes(),
@@ -277,6 +283,14 @@ class ConsoleService:
             raise DataFolderUnusable(
                 f"The data folder {folder} cannot be used ({error.strerror}); free space or fix its rights."
             ) from None
+
+    def _open_tracer(self) -> Tracer:
+        if not self._settings.otlp_endpoint:
+            return NO_TRACER
+        tracer = open_tracer(self._settings.otlp_endpoint, VERSION)
+        # Closed last: what ends while everything stops is told, too.
+        self._exit.push_async_callback(tracer.close)
+        return tracer
 
     def _count(self, counts: RequestCounts, presence: Presence | None) -> ConsoleMetrics:
         """Have everything counted from now on."""

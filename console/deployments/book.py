@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -11,8 +12,10 @@ from agent.stage.types import Epoch, PipelineId
 from console.api.admin import types as wire
 from console.deployments.entry import Entry, SavedPlan, SavedStage
 from console.deployments.live import LivePipeline
+from console.deployments.recent import RecentAnswers
 from console.deployments.totals import ModelTotals, PlanChange
 from console.fleet.hub import Hub
+from console.pipeline.ended import EndedAnswer
 from console.registry.audit import CONSOLE, Actor
 from console.registry.records import Deployment
 from console.registry.registry import Registry
@@ -28,7 +31,17 @@ class Book:
         self._hub = hub
         self.entries: dict[str, Entry] = {}
         self.others: list[Entry] = []
+        self.recent = RecentAnswers()
+        """The answers that ended lately."""
+        self.on_answer: Callable[[EndedAnswer], None] | None = None
+        """Hears of each, too."""
         self._totals: dict[str, ModelTotals] = {}
+
+    def answered(self, entry: Entry, ended: EndedAnswer) -> None:
+        """Remember an answer that one of the pipelines ended."""
+        self.recent.take(entry.model, entry.number, ended, time.time())
+        if self.on_answer is not None:
+            self.on_answer(ended)
 
     def totals(self) -> dict[str, ModelTotals]:
         """Return the counters of every model that was deployed since the service began."""

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from console.api.admin import types as wire
 from console.api.models import ServedModel
@@ -28,6 +28,7 @@ from console.facts import FleetFacts
 from console.fleet.events import AgentAvailable, AgentJoined, AgentLeaving, AgentLost, AgentYielded, FleetEvent
 from console.fleet.hub import Hub
 from console.libraries import LibraryShelf
+from console.pipeline.ended import EndedAnswer
 from console.pipeline.types import Generator
 from console.planner.types import Plan
 from console.registry.audit import Actor
@@ -89,6 +90,14 @@ class Deployments:
         now_s = time.monotonic()
         self._performance = {model: one for model, one in self._performance.items() if not one.is_over(now_s)}
         return wire.Performances(BUCKET_S, [one.view(model, now_s) for model, one in self._performance.items()])
+
+    def tell_answers(self, listener: Callable[[EndedAnswer], None]) -> None:
+        """Let somebody hear of every answer that ends from now on; must not block or raise."""
+        self._book.on_answer = listener
+
+    def answer_times(self, order: wire.AnswerOrder, limit: int) -> wire.AnswerTimes:
+        """Return the answers that ended lately, and where their time went."""
+        return wire.AnswerTimes(self._book.recent.view(order, limit, time.time()))
 
     def live(self) -> list[LivePipeline]:
         """List what is up."""

@@ -104,6 +104,7 @@ class Keeper:
         entry.lost.clear()
         entry.leaving.clear()
         live.coordinator.on_lost = lambda reason: self.lose(entry, reason)
+        live.coordinator.on_ended = lambda ended: self._book.answered(entry, ended)
         self._book.settle(entry, live, actor, "deployed")
         log.info("%s is ready, stages: %d, epoch: %d.", entry.model, len(live.plan.stages), entry.epoch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from console.gui.answers.page import AnswersPage
 from console.gui.audit.page import AuditPage
 from console.gui.devices.page import DevicesPage
 from console.gui.invites.page import InvitesPage
@@ -17,6 +18,7 @@ PAGES: tuple[type[Page], ...] = (
     OverviewPage,
     DevicesPage,
     ModelsPage,
+    AnswersPage,
     PlansPage,
     TopologyPage,
     InvitesPage,

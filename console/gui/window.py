@@ -161,8 +161,8 @@ class Window(QMainWindow):
 
     def _make_actions(self) -> None:
         """Everything that has keys, each once: the list of shortcuts shows them."""
-        for number in range(1, 10):
-            self._act(f"page_{number}", f"Page {number} of the list", f"Ctrl+{number}", partial(self._nth, number))
+        for number in range(1, 11):
+            self._act(f"page_{number}", f"Page {number} of the list", f"Ctrl+{number % 10}", partial(self._nth, number))
         self._act("find", "Search on this page", "Ctrl+F", self._search)
         self._act("refresh", "Ask the service again", "F5", self._refresh)
         self._act("service", "Connect with another service", "Ctrl+Shift+O", self.wants_service.emit)
@@ -241,7 +241,7 @@ class _PageList(QListWidget):
         """Add a page at the end."""
         self._pages.append(page)
         item = QListWidgetItem(page.heading)
-        item.setToolTip(f"Ctrl+{number}" if number < 10 else page.heading)
+        item.setToolTip(f"Ctrl+{number % 10}" if number <= 10 else page.heading)
         item.setSizeHint(QSize(0, round(self.fontMetrics().height() * 2.1)))
         self.addItem(item)
         self._colour(item, page)

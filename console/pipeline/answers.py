@@ -8,7 +8,10 @@ from typing import Protocol
 
 from agent.stage.types import Logprobs
 from console.pipeline.emoji import EmojiHolder
+from console.pipeline.ended import EndedAnswer
+from console.pipeline.parts import slowest
 from console.pipeline.plans import Outcome
+from console.pipeline.spent import Spent
 from console.pipeline.text import StopHolder
 from console.pipeline.tokens import TextCodec
 from console.pipeline.types import (
@@ -62,6 +65,11 @@ class Answer:
         self._drafted = self._accepted = 0
         self.accepted_s = clock()
         self._started_s: float | None = None
+        self._code = ""
+        """Of the failure it ended with."""
+        self._account: tuple[Timings, Details] | None = None
+        self.spent = Spent(self.accepted_s)
+        """Where its time goes."""
         self._first_token_s: float | None = None
 
     @property
@@ -79,13 +87,16 @@ class Answer:
         """Tell that the stages are being replaced and the answer goes on afterwards."""
         if not self.ended:
             self._ahead = None
+            self.spent.lost(self._clock())
             self.events.put_nowait(Recovering(reason))
 
     def start(self, cached_tokens: int) -> bool:
-        """Note that the stream left the queue, with so many of its tokens cached. Only the first call counts: True."""
+        """Note that its first row leaves, with so many tokens cached. True unless it had its place before."""
+        now_s = self._clock()
+        self.spent.began(now_s)
         if self._started_s is not None:
             return False
-        self._started_s = self._clock()
+        self._started_s = now_s
         self._cached_tokens = cached_tokens
         return True
 
@@ -142,12 +153,33 @@ class Answer:
             self._emit(self._emoji.push(left) + self._emoji.flush(), with_silent_ids=False)
             failed = Failed(code, message, retryable)
             self.ending = failed.reason
+            self._code = code
             self.events.put_nowait(failed)
 
     def cancel(self) -> Ending:
         """Note that nobody waits for the answer any more, and return how it ended."""
         self.ending = self.ending or "cancelled"
         return self.ending
+
+    def record(self, request: GenerationRequest) -> EndedAnswer:
+        """Say what is remembered of it once it is over: nothing of its text."""
+        timings, details = self._told()
+        phases = [
+            phase._replace(from_s=phase.from_s - self.accepted_s, to_s=phase.to_s - self.accepted_s)
+            for phase in self.spent.phases
+        ]
+        return EndedAnswer(
+            request.request_id,
+            request.key_id,
+            self.cancel(),
+            self._code,
+            self._usage,
+            timings,
+            details,
+            phases,
+            age_s=self._clock() - self.accepted_s,
+            trace=request.trace,
+        )
 
     def _note_origin(self, outcome: Outcome, came_s: float) -> None:
         if self._first_token_s is None:
@@ -177,12 +209,25 @@ class Answer:
 
     def _finish(self, reason: FinishReason) -> None:
         self.ending = reason
-        now_s = self._clock()
-        timings = Timings(
-            queue_ms=1000 * ((self._started_s or now_s) - self.accepted_s),
-            first_token_ms=1000 * ((self._first_token_s or now_s) - self.accepted_s),
-            total_ms=1000 * (now_s - self.accepted_s),
-        )
-        usage = Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
-        details = Details(list(self._served), self._drafted, self._accepted)
-        self.events.put_nowait(Finished(reason, usage, timings, details))
+        timings, details = self._told()
+        self.events.put_nowait(Finished(reason, self._usage, timings, details))
+
+    @property
+    def _usage(self) -> Usage:
+        return Usage(self._prompt_tokens, self._completion_tokens, self._cached_tokens)
+
+    def _told(self) -> tuple[Timings, Details]:
+        """Say how the answer came about; asked again, the same."""
+        if self._account is None:
+            now_s = self._clock()
+            parts, stages = self.spent.ended(now_s)
+            timings = Timings(
+                queue_ms=1000 * ((self._started_s or now_s) - self.accepted_s),
+                first_token_ms=1000 * ((self._first_token_s or now_s) - self.accepted_s),
+                total_ms=1000 * (now_s - self.accepted_s),
+                parts=parts,
+                slowest=slowest(parts),
+            )
+            why = slowest(parts, stages)
+            self._account = timings, Details(list(self._served), self._drafted, self._accepted, stages, why)
+        return self._account

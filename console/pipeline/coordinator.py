@@ -20,6 +20,7 @@ from console.pipeline.answers import Answer, Clock
 from console.pipeline.caches import CacheBlocks
 from console.pipeline.dialects import Dialect
 from console.pipeline.drafts import NO_DRAFTS, DraftSource
+from console.pipeline.ended import EndedAnswer
 from console.pipeline.errors import GrammarRefused, KeyQueueFull, PromptError, QueueFull, UnknownToken
 from console.pipeline.flight import DEFAULT_DEADLINES, Deadlines
 from console.pipeline.plans import QUEUE_LIMIT, Limits, Outcome, Step
@@ -79,6 +80,8 @@ class Coordinator:
         `drafts` guesses tokens for the scheduler; if it lets streams wait for a guess, it calls `drafts_ready`.
         """
         self.model_id = model_id
+        self.on_ended: Callable[[EndedAnswer], None] | None = None
+        """Hears of every answer that ended, however it did; not of probes."""
         self.on_lost: Callable[[str], None] | None = None
         """Hears why a stage is lost, if this finds it out; the streams are suspended then. Without it they fail."""
         self._tokenizer = tokenizer
@@ -191,6 +194,8 @@ class Coordinator:
             log.debug("A stream of %s ended: %s.", self.model_id, ending, extra=said)
             if request.key_id != PROBE_KEY:
                 self._endings[ending] += 1
+                if self.on_ended is not None:
+                    self.on_ended(answer.record(request))
 
     def history(self, stream: StreamId) -> list[int]:
         """Return every token id of a live stream, prompt first. Raises KeyError."""
@@ -341,10 +346,14 @@ class Coordinator:
         """Note which answers left the queue, and how far their prompts are."""
         for row in step.rows:
             if (row.sampling is not None or not row.wants) and (answer := self._answers.get(row.stream)):
-                if answer.start(self._scheduler.reused(row.stream)) and answer.key_id != PROBE_KEY:
-                    self._traffic.totals.waited.add(answer.queue_s)
+                if row.sampling is not None:
+                    self._started(row.stream, answer)
                 if not row.wants:
                     answer.read(row.first + row.count)
+
+    def _started(self, stream: StreamId, answer: Answer) -> None:
+        if answer.start(self._scheduler.reused(stream)) and answer.key_id != PROBE_KEY:
+            self._traffic.totals.waited.add(answer.queue_s)
 
     def pumped(self) -> None:
         """Tell the queue, later, and let kept streams grow old."""
@@ -364,7 +373,12 @@ class Coordinator:
         self._traffic.totals.judged(outcomes)
         for outcome in outcomes:
             answer = self._answers.get(outcome.stream)
-            if answer is not None and answer.push(outcome, came_s):
+            if answer is None:
+                continue
+            if trip is not None:
+                wrong = outcome.drafted - (len(outcome.ids) - 1) if outcome.drafted else 0
+                answer.spent.came(trip, wrong * self._scheduler.draft_s)
+            if answer.push(outcome, came_s):
                 stopped = self._scheduler.cancel(outcome.stream) or stopped
         if stopped:
             self._traffic.pump()

@@ -127,6 +127,11 @@ class Pacer:
         self._decided: tuple[int, int, float] | None = None
         self._pace = decide(self._fitted, self._load)
 
+    @property
+    def token_ms(self) -> float:
+        """What a token beyond one for each row costs, over all stages, as fitted; 0 while it was not measured."""
+        return sum(stage.token_ms for stage in self._fitted.stages) if self._fitted.knows_tokens else 0.0
+
     def measured(self, step: Step, compute_us: Sequence[int], wait_ms: float) -> None:
         """Take what each stage spent on a step, and what lately passes outside of inference on a whole trip.
 

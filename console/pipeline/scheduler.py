@@ -72,6 +72,11 @@ class Scheduler:
         return self._running.pace
 
     @property
+    def draft_s(self) -> float:
+        """What one more guess costs a step, over all stages; 0 while nobody knows."""
+        return self._running.pacer.token_ms / 1000
+
+    @property
     def idle(self) -> bool:
         """Whether no stream exists, nothing is on its way and nothing is left to release."""
         return not (self._streams or self._in_flight or self._caches.owes)

@@ -97,6 +97,7 @@ class Traffic:
         self._codec: StepCodec | None = None
         self._outbox: Outbox | None = None
         self.stages: list[StageInfo] = []
+        self._pcs: list[str] = []
         self.meter = StepMeter(0)
         self.rate = RateMeter()
         self.totals = PipelineTotals()
@@ -106,6 +107,7 @@ class Traffic:
     def begin(self, stages: Sequence[StageInfo], epoch: Epoch, submit: Submit) -> None:
         """Let steps leave, through these stages. `submit` hands a frame to the link of stage 0, in order."""
         self.stages = list(stages)
+        self._pcs = [stage.device_name for stage in self.stages]
         self.meter = StepMeter(len(self.stages))
         self.totals.begin(self.stages)
         self._codec = StepCodec(self._pipeline, epoch, stages=len(self.stages), vocab_size=self._vocab_size)
@@ -184,7 +186,7 @@ class Traffic:
         sent = self._flight.remove(frame.step, now_s)
         self._fail_refused()
         self.pump()
-        trip = None if sent is None else Trip.of(sent, reply.timings, now_s)
+        trip = None if sent is None else Trip.of(sent, reply.timings, now_s, self._pcs)
         asyncio.get_running_loop().call_soon(self._listener.came, outcomes, now_s, trip)
         if sent is not None and trip is not None:
             self._measure(sent, reply, trip, sum(len(outcome.ids) for outcome in outcomes))

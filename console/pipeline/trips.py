@@ -30,24 +30,28 @@ class StagePart(NamedTuple):
 
 
 class Trip(NamedTuple):
-    """A step was on its way from `at_s` to `came_s`; the parts of its `stages` add up to that."""
+    """A step was on its way from `at_s` to `came_s`; the parts of its `stages` add up to that.
+
+    `pcs` are the names of the PCs that held these.
+    """
 
     at_s: float
     came_s: float
     stages: list[StagePart]
+    pcs: Sequence[str]
 
     @property
     def took_s(self) -> float:
         return self.came_s - self.at_s
 
     @classmethod
-    def of(cls, sent: Sent, timings: Sequence[StageTiming], came_s: float) -> Trip:
+    def of(cls, sent: Sent, timings: Sequence[StageTiming], came_s: float, pcs: Sequence[str]) -> Trip:
         """Divide a trip between the stages, with a timing of each."""
         seen = [(0, sent.at_s), *_in_order(sent, len(timings), came_s), (len(timings), came_s)]
         stages: list[StagePart] = []
         for (first, from_s), (last, to_s) in pairwise(seen):
             stages += _divide(timings[first:last], to_s - from_s)
-        return cls(sent.at_s, came_s, stages)
+        return cls(sent.at_s, came_s, stages, pcs)
 
 
 def _in_order(sent: Sent, stages: int, came_s: float) -> list[tuple[int, float]]:

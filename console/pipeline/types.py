@@ -9,6 +9,7 @@ import msgspec
 
 from agent.stage.types import Sampling
 from console.pipeline.dialects import Dialect
+from console.pipeline.parts import StageTime, TimeParts
 
 FinishReason = Literal["stop", "length"]
 """How a complete answer ended: by itself or at a stop string, or at a limit."""
@@ -28,6 +29,10 @@ class GenerationRequest(msgspec.Struct, frozen=True):
     """The parameter that asked for `sampling.grammar`."""
     key_id: str = ""
     """Whose request it is: the scheduler is fair between keys."""
+    request_id: str = ""
+    """What the client knows it by."""
+    trace: int = 0
+    """Which traced request it is of; 0: none."""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -42,11 +47,13 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Milliseconds since the request was accepted."""
+    """Milliseconds since the request was accepted; `parts` add up to `total_ms`, `slowest` says the largest of them."""
 
     queue_ms: float
     first_token_ms: float
     total_ms: float
+    parts: TimeParts = TimeParts()
+    slowest: str = ""
 
 
 class ScoredToken(msgspec.Struct, frozen=True):
@@ -97,12 +104,15 @@ class Reading(msgspec.Struct, frozen=True, tag=True):
 class Details(msgspec.Struct, frozen=True):
     """How an answer came about: the names of the PCs that computed it, in order, those that left included.
 
-    Of the `drafted` tokens that were guessed ahead, `accepted` were right.
+    Of the `drafted` tokens that were guessed ahead, `accepted` were right. `stages` says where the steps after the
+    prompt spent their time, `slowest` which part of the whole answer took longest, and at which PC.
     """
 
     pcs: list[str] = []
     drafted: int = 0
     accepted: int = 0
+    stages: list[StageTime] = []
+    slowest: str = ""
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):

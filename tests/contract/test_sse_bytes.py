@@ -13,6 +13,7 @@ import pytest
 
 from console.api.openai import routes
 from console.api.openai.answers import StreamedAnswer
+from console.pipeline.parts import StageTime, TimeParts
 from console.pipeline.types import Details, Failed, Reading, Text, Waiting
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, ScriptedModel, Step, chat_app, finished, says, serving
@@ -82,15 +83,25 @@ async def test_with_usage_every_chunk_has_the_field_and_the_last_one_has_no_choi
         "total_tokens": 6,
         "prompt_tokens_details": {"cached_tokens": 0},
     }
-    assert chunks[-1]["timings"] == {"queue_ms": 0.5, "first_token_ms": 10.0, "total_ms": 20.0}
+    timings = chunks[-1]["timings"]
+    assert (timings["queue_ms"], timings["first_token_ms"], timings["total_ms"]) == (0.5, 10.0, 20.0)
+    assert set(timings["parts"]) == set(TimeParts.__struct_fields__)
+    assert timings["slowest"] == ""
 
 
 async def test_details_and_how_far_the_prompt_is_read_come_only_when_asked() -> None:
-    details = Details(["pc-1", "pc-2"], drafted=8, accepted=5)
+    stages = [StageTime("pc-1", 3.0, 0.5, 1.0)]
+    details = Details(["pc-1", "pc-2"], 8, 5, stages, "It was inference, at pc-1.")
     script: list[Step] = [Reading(256, 600), Text("a", [1]), msgspec.structs.replace(finished(), details=details)]
     _, events = await stream(ScriptedModel(script), stream_options={"include_usage": True, "include_details": True})
     assert events[0] == ": reading, 256 of 600 tokens"
-    assert chunk(events[-2])["details"] == {"pcs": ["pc-1", "pc-2"], "drafted": 8, "accepted": 5}
+    assert chunk(events[-2])["details"] == {
+        "pcs": ["pc-1", "pc-2"],
+        "drafted": 8,
+        "accepted": 5,
+        "stages": [{"pc": "pc-1", "compute_ms": 3.0, "turn_ms": 0.5, "link_ms": 1.0}],
+        "slowest": "It was inference, at pc-1.",
+    }
     assert chunk(events[-2])["timings"]["total_ms"] == 20.0
     _, events = await stream(ScriptedModel(script), stream_options={"include_details": True})
     assert chunk(events[-2])["details"]["pcs"] == ["pc-1", "pc-2"]

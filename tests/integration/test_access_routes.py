@@ -45,6 +45,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", "/admin/v1/performance"): "view",
     ("GET", "/admin/v1/log-levels"): "admin",
     ("POST", "/admin/v1/log-levels"): "admin",
+    ("GET", "/admin/v1/answers"): "view",
     ("GET", "/admin/v1/invites"): "view",
     ("POST", "/admin/v1/invites"): "operate",
     ("DELETE", "/admin/v1/invites/{token_id}"): "operate",

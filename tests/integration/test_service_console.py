@@ -306,3 +306,12 @@ async def test_the_metrics_can_be_read_with_a_key_that_may_look(tmp_path: Path) 
     (health,) = [one for one in families["fallow_http_requests"].samples if one.labels["endpoint"] == "/healthz"]
     assert (health.value, health.labels["outcome"]) == (1, "200")
     assert {sample.value for sample in families["fallow_agents"].samples} == {0}
+
+
+async def test_where_the_time_of_answers_went_is_told_in_one_of_two_orders(tmp_path: Path) -> None:
+    async with ConsoleService(settings(tmp_path)), client_of(tmp_path) as ask:
+        assert await ask(lambda console: console.answer_times("newest", 5)) == []
+        with pytest.raises(ServiceRefused, match="slowest, newest") as refused:
+            await ask(lambda console: console.answer_times("fastest"))
+        assert refused.value.status == 400
+        assert await asyncio.to_thread(main, ["--data", str(tmp_path), "slow", "--stages"]) == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from PySide6.QtCore import QObject
 
 from agent.look.loop import Job
@@ -20,6 +21,7 @@ from console.fleet.direct import StageLink
 from console.gui.bridge import Bridge
 from console.gui.feed import Feed
 from console.gui.page import Desk
+from console.pipeline.parts import StageTime, TimeParts
 from console.pipeline.types import SpeculationStatus, StageStatus
 from console.planner.given import CheckedPipeline, CheckedPlan, CheckedStage, UsablePc
 from console.planner.types import Plan, PlannedStage
@@ -115,6 +117,27 @@ def performances() -> wire.Performances:
     )
 
 
+def answer_times() -> list[wire.AnswerTime]:
+    """Three answers, each slow for a reason of its own."""
+    stages = [StageTime("desk-03", 9_240.0, 390.0, 2_310.0), StageTime("desk-07", 19_120.0, 440.0, 3_520.0)]
+    slow = wire.AnswerTime(
+        NOW_S - 70, "req_5c1e88f0a3d24b7c", "k1", MODEL, 0, "stop", "", 812, 512, 96, 1_480.0, 40_710.0,
+        TimeParts(120.0, 1_360.0, 2_380.0, 28_360.0, 830.0, 5_830.0, 696.0, 1_118.0, 0.0, 16.0), stages,
+        ["desk-03", "desk-07"], 44, 31, "Most of 40.7 s was inference: 28.4 s (70%), 19.1 s of it at desk-07.",
+    )  # fmt: skip
+    lost = msgspec.structs.replace(
+        slow, ended_s=NOW_S - 900, request_id="req_90ab34c1", total_ms=31_900.0, ending="error", code="stage_lost",
+        parts=TimeParts(queue_ms=400.0, prompt_ms=900.0, recovery_ms=30_600.0), stages=[],
+        slowest="Most of 31.9 s was others taking over from a PC that was lost: 30.6 s (96%).",
+    )  # fmt: skip
+    waited = msgspec.structs.replace(
+        slow, ended_s=NOW_S - 200, request_id="req_77d0", total_ms=9_800.0, first_token_ms=8_900.0, answer_tokens=12,
+        parts=TimeParts(queue_ms=8_200.0, prompt_ms=700.0, compute_ms=800.0, link_ms=100.0),
+        slowest="Most of 9.8 s was waiting for a place: 8.2 s (84%).",
+    )  # fmt: skip
+    return [slow, lost, waited]
+
+
 def answers() -> dict[str, Any]:
     """What each question is answered with, by its path."""
     made: dict[Call[Any], Any] = {
@@ -122,6 +145,7 @@ def answers() -> dict[str, Any]:
         calls.agents(): agents(),
         calls.libraries(): libraries(),
         calls.performances(): performances(),
+        calls.answer_times("slowest", 200): answer_times(),
         calls.deliveries(): [wire.DeliveryView("SmolLM2-135M-Instruct", 0, 30, 7, 4, 0, NOW_S - 90)],
         calls.builds(): builds.Builds([build()]),
         calls.invites(): [

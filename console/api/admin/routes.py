@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from console.api.admin import types as wire
-from console.api.admin.guard import AdminRoute, JsonLines, guarded
+from console.api.admin.guard import AdminRoute, JsonLines, guarded, whole_number
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
 from console.deliveries import DeliveryJobs
 from console.deployments.deployments import Deployments
 from console.libraries import LibraryShelf
 from console.registry.audit import Actor
+
+ANSWERS_TOLD = 50
 
 
 class Overview(Protocol):
@@ -50,6 +52,7 @@ class AdminRoutes:
         table: list[AdminRoute] = [
             ("GET", "/status", "view", self.status),
             ("GET", "/performance", "view", self.performance),
+            ("GET", "/answers", "view", self.answers),
             ("GET", "/libraries", "view", self.list_libraries),
             ("POST", "/libraries", "operate", self.add_library),
             ("DELETE", "/libraries/{digest}", "operate", self.remove_library),
@@ -68,6 +71,14 @@ class AdminRoutes:
 
     async def performance(self, request: Request, actor: Actor) -> Response:
         return json_response(self._deployments.performances())
+
+    async def answers(self, request: Request, actor: Actor) -> Response:
+        order = request.query_params.get("order", "slowest")
+        if order not in get_args(wire.AnswerOrder):
+            message = f"The parameter 'order' must be one of {', '.join(get_args(wire.AnswerOrder))}."
+            raise ApiError(400, message, param="order", code="invalid_value")
+        limit = whole_number(request, "limit", ANSWERS_TOLD)
+        return json_response(self._deployments.answer_times("newest" if order == "newest" else "slowest", limit))
 
     async def list_libraries(self, request: Request, actor: Actor) -> Response:
         return json_response(wire.Libraries(self._shelf.list()))

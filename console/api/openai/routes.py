@@ -49,6 +49,7 @@ from console.errors import ModelUnavailable
 from console.pipeline.errors import ContextExceeded
 from console.pipeline.types import GenerationRequest, Generator
 from console.registry.records import Principal
+from console.telemetry.tracing import NO_TRACER, TracedRequest, Tracer, context_of, traced
 
 T = TypeVar("T")
 
@@ -56,10 +57,11 @@ T = TypeVar("T")
 class OpenAIRoutes:
     """Serves /v1 from the deployed models."""
 
-    def __init__(self, models: ModelDirectory, gate: Gate, quotas: Quotas) -> None:
+    def __init__(self, models: ModelDirectory, gate: Gate, quotas: Quotas, tracer: Tracer = NO_TRACER) -> None:
         self._models = models
         self._gate = gate
         self._quotas = quotas
+        self._tracer = tracer
         self._running = RunningRequests()
         self._tokenizing = Tokenizing()
         self._ignored = IgnoredFields()
@@ -229,14 +231,25 @@ class OpenAIRoutes:
         `grammar` is what each of them must be, and `grammar_from` the parameter that asked for it.
         """
         principal: Principal = request.state.principal
+        trace = self._tracer.new()
         generations = [
-            _generation(asked, generator, prompt, principal, place, grammar=grammar, grammar_from=grammar_from)
+            msgspec.structs.replace(
+                _generation(asked, generator, prompt, principal, place, grammar=grammar, grammar_from=grammar_from),
+                request_id=request.state.request_id,
+                trace=trace,
+            )
             for prompt in prompts
             for place in range(asked.answers)
         ]
         events = self._quotas.metered(
             principal, sum(map(len, prompts)), answer_all(generator, generations, asked.answers), len(generations)
         )
+        if trace:
+            told = TracedRequest(
+                trace, request.method, request.url.path, request.state.request_id, generator.model_id,
+                context_of(request.headers),
+            )  # fmt: skip
+            events = traced(events, self._tracer, told)
         names = (identity.answer_id, request.state.request_id)
         cancellation = partial(self._running.running, principal.key_id, names)
         if asked.stream:

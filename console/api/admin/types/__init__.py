@@ -55,6 +55,9 @@ from console.api.admin.types.models import (
     StandbyKind,
 )
 from console.api.admin.types.running import (
+    AnswerOrder,
+    AnswerTime,
+    AnswerTimes,
     Broken,
     DeployEvent,
     DeploymentState,
@@ -75,6 +78,9 @@ from console.api.admin.types.running import (
 __all__ = [
     "Agent",
     "Agents",
+    "AnswerOrder",
+    "AnswerTime",
+    "AnswerTimes",
     "Audit",
     "AuthorityView",
     "Broken",

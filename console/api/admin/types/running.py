@@ -8,6 +8,7 @@ import msgspec
 
 from console.api.admin.types.models import DeployRequest, StandbyKind
 from console.fleet.direct import StageLink
+from console.pipeline.parts import StageTime, TimeParts
 from console.pipeline.types import Ending, QueuedAnswer, SpeculationStatus, StageStatus
 
 
@@ -166,3 +167,39 @@ class Performances(msgspec.Struct, frozen=True):
 
     bucket_s: float
     models: list[ModelPerformance]
+
+
+AnswerOrder = Literal["slowest", "newest"]
+
+
+class AnswerTime(msgspec.Struct, frozen=True):
+    """An answer that ended at Unix time `ended_s`, and where its time went: nothing of what was asked or said.
+
+    `code` is that of the error it ended with. `stages` are the PCs' shares of the steps after the prompt, `slowest`
+    says in a sentence what took longest. An answer that ended before its first token has that time as `first_token_ms`.
+    """
+
+    ended_s: float
+    request_id: str
+    key_id: str
+    model: str
+    pipeline: int
+    ending: Ending
+    code: str
+    prompt_tokens: int
+    cached_tokens: int
+    answer_tokens: int
+    first_token_ms: float
+    total_ms: float
+    parts: TimeParts
+    stages: list[StageTime]
+    pcs: list[str]
+    drafted: int
+    accepted: int
+    slowest: str
+
+
+class AnswerTimes(msgspec.Struct, frozen=True):
+    """Answers of the last hour, of the last thousand."""
+
+    answers: list[AnswerTime]

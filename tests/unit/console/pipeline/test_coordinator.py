@@ -5,9 +5,11 @@ import random
 from contextlib import aclosing
 from typing import Any
 
+import pytest
+
+from console.pipeline.ended import EndedAnswer
 from console.pipeline.tokens import ModelTokenizer, ToolCodec
 from console.pipeline.types import (
-    Details,
     Event,
     Failed,
     Finished,
@@ -17,6 +19,7 @@ from console.pipeline.types import (
     Text,
     Waiting,
 )
+from tests.conftest import ExpectLogs
 from tests.support.byte_tokens import EOS, byte_tokenizer
 from tests.support.toy_stages import (
     TOKENIZER,
@@ -56,7 +59,44 @@ async def test_a_long_prompt_tells_how_far_it_is_read_and_the_end_who_answered()
     assert read[-1][0] < 600
     last = events[-1]
     assert isinstance(last, Finished)
-    assert last.details == Details([stage.device_name for stage in coordinator.status().stages])
+    names = [stage.device_name for stage in coordinator.status().stages]
+    assert last.details.pcs == [stage.pc for stage in last.details.stages] == names
+    assert last.details.slowest.endswith(".")
+
+
+async def test_the_parts_of_an_answers_time_add_up_to_it() -> None:
+    stages = Stages(count=3, answers={"hello": "one two three four"})
+    last = (await collect(make_coordinator(stages).generate(make_request())))[-1]
+    assert isinstance(last, Finished)
+    parts = last.timings.parts
+    assert parts.total_ms == pytest.approx(last.timings.total_ms)
+    assert parts.prompt_ms > 0
+    # Played stages say a tenth of a millisecond each, or what a shorter trip has room for.
+    assert 0 < parts.compute_ms <= 3 * 0.1 * len("one two three four") + 1e-6
+    assert parts.recovery_ms == 0
+
+
+async def test_every_answer_that_ends_is_told_with_its_time_but_no_probe(expected_logs: ExpectLogs) -> None:
+    expected_logs("console.pipeline", "stops")
+    stages = Stages(answers={"hello": "one two three"})
+    coordinator = make_coordinator(stages)
+    told: list[EndedAnswer] = []
+    coordinator.on_ended = told.append
+    assert (await coordinator.ready()).ready
+    await collect(coordinator.generate(make_request(key_id="k", request_id="r-1")))
+    left = coordinator.generate(make_request(request_id="r-2"))
+    await anext(left)
+    await left.aclose()
+    waiting = asyncio.create_task(collect(coordinator.generate(make_request(request_id="r-3"))))
+    await asyncio.sleep(0)
+    coordinator.stage_lost("ann left.")
+    await waiting
+    assert [(one.request_id, one.key_id, one.ending, one.code) for one in told] == [
+        ("r-1", "k", "stop", ""), ("r-2", "", "cancelled", ""), ("r-3", "", "error", "stage_lost"),
+    ]  # fmt: skip
+    for one in told:
+        assert one.timings.parts.total_ms == pytest.approx(one.timings.total_ms)
+        assert sum(1000 * (phase.to_s - phase.from_s) for phase in one.phases) == pytest.approx(one.timings.total_ms)
 
 
 async def test_the_end_token_is_ignored_on_request() -> None:

@@ -425,3 +425,21 @@ async def test_how_long_a_pc_that_takes_over_may_compute_at_once_counts_from_the
     coordinator.resume(stages=[msgspec.structs.replace(taker, infer_ms=80)], epoch=Epoch(6), kv_tokens=4096)
     assert "up to 16 prompt tokens" in coordinator.status().pace
     await coordinator.close()
+
+
+async def test_what_a_loss_takes_is_told_as_recovery() -> None:
+    stages = Stages(answers={"hello": "one two three four five"})
+    now_s = 100.0
+    coordinator = make_coordinator(stages, clock=lambda: now_s)
+    asked = Asked(coordinator)
+    await asked.has(3)
+    now_s += 1.0
+    coordinator.suspend("ann left.")
+    now_s += 4.0
+    take_over(coordinator, answers={"hello": "one two three four five"})
+    last = (await asked.task)[-1]
+    assert isinstance(last, Finished)
+    parts = last.timings.parts
+    assert last.timings.total_ms == parts.total_ms == parts.recovery_ms == 5000
+    assert last.timings.slowest == ("Most of 5.0 s was others taking over from a PC that was lost: 5.0 s (100%).")
+    assert {stage.pc for stage in last.details.stages} == {"pc-0", "pc-1", "spare-0", "spare-1"}

@@ -17,7 +17,7 @@ def stage(device_id: str) -> StageInfo:
 def carry(totals: PipelineTotals, *rows: Row) -> None:
     step = Step(1, list(rows), [0] * sum(row.count for row in rows), [])
     timings = [StageTiming(4000, 1000)] * len(totals.stages)
-    totals.came(step, Trip.of(Sent(step, 0.0, alone=True, passes=[]), timings, 0.02))
+    totals.came(step, Trip.of(Sent(step, 0.0, alone=True, passes=[]), timings, 0.02, []))
 
 
 def answer(number: int) -> Row:

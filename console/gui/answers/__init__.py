@@ -1,0 +1,1 @@
+"""The page of answers: where the time of slow ones went."""

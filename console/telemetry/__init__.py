@@ -1,0 +1,1 @@
+"""Traces of answers for OpenTelemetry, where somebody collects them."""
