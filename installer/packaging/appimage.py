@@ -47,9 +47,9 @@ def lay_out(bundle: Path, root: Path, folder: Path) -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(launcher, "utf-8")
     icon = root / "assets/icons/fallow.svg"
-    scalable = folder / "usr/share/icons/hicolor/scalable/apps/fallow.svg"
+    scalable = folder / f"usr/share/icons/hicolor/scalable/apps/{MAIN}.svg"
     scalable.parent.mkdir(parents=True)
-    for place in (folder / "fallow.svg", folder / ".DirIcon", scalable):
+    for place in (folder / f"{MAIN}.svg", folder / ".DirIcon", scalable):
         shutil.copyfile(icon, place)
     described = folder / "usr/share/metainfo" / "io.fallow.tray.metainfo.xml"
     described.parent.mkdir(parents=True)

@@ -27,6 +27,8 @@ class Package:
     """
 
     role: str
+    launcher: str
+    """The name of its launcher, and of its icon: two packages may not hold the same file."""
     summary: str
     description: str
     integration: Mapping[str, str]
@@ -86,6 +88,7 @@ _BUNDLE_OVERRIDES = (
 
 AGENT = Package(
     role="agent",
+    launcher="fallow-tray",
     summary="lets a resting PC work on a large language model",
     description=(
         "Fallow puts an organisation's resting PCs to work: each volunteers a stage of a large language model while "
@@ -107,6 +110,7 @@ AGENT = Package(
 )
 CONSOLE = Package(
     role="console",
+    launcher="fallow-console",
     summary="runs a fleet of PCs that share a large language model",
     description=(
         "Fallow puts an organisation's resting PCs to work: together they serve large language models that no single "
@@ -127,6 +131,7 @@ CONSOLE = Package(
 )
 CHAT = Package(
     role="chat",
+    launcher="fallow-chat",
     summary="chat window for the language models of an organisation",
     description=(
         "Fallow puts an organisation's resting PCs to work: together they serve large language models that no single "

@@ -43,7 +43,7 @@ def test_a_link_of_a_programs_name_starts_that_program(folder: Path, tmp_path: P
     assert subprocess.run([link, "x"], capture_output=True, text=True, check=True).stdout == "x\n"
 
 
-@pytest.mark.parametrize("lost", ["fallow.svg", "fallow-tray.desktop", "usr/lib/fallow-agent/fallow-tray"])
+@pytest.mark.parametrize("lost", ["fallow-tray.svg", "fallow-tray.desktop", "usr/lib/fallow-agent/fallow-tray"])
 def test_a_folder_that_would_not_start_is_refused(folder: Path, lost: str) -> None:
     (folder / lost).unlink()
     with pytest.raises(BuildFailed):

@@ -12,7 +12,9 @@ import pytest
 from agent.update.layout import who_manages
 from installer.packaging import debbuild, debian
 from installer.packaging.debian import AGENT, CHAT, CONSOLE, PACKAGES, Package
+from installer.packaging.roles import ROLES
 
+ROOT = Path(__file__).resolve().parents[4]
 LINUX = Path(debian.__file__).parent / "linux"
 LINKED = {"Depends": "libc6 (>= 2.36)", "Recommends": "libgl1"}
 every_package = pytest.mark.parametrize("package", PACKAGES.values(), ids=list(PACKAGES))
@@ -132,12 +134,12 @@ def test_a_real_program_depends_on_the_real_packages(tmp_path: Path) -> None:
 
 @every_package
 def test_the_tree_of_a_package_is_what_a_pc_gets(package: Package, tmp_path: Path) -> None:
-    bundle, root = tmp_path / "bundle", Path(__file__).resolve().parents[4]
+    bundle = tmp_path / "bundle"
     for name in ("_internal/lib.so", "licences/INDEX.txt", f"man/{package.name}.1", package.name):
         (bundle / name).parent.mkdir(parents=True, exist_ok=True)
         (bundle / name).write_bytes(b"\x7fELF")
     tree = tmp_path / "tree"
-    debbuild.lay_out(package, bundle, root, tree, "1.0-1")
+    debbuild.lay_out(package, bundle, ROOT, tree, "1.0-1")
     program = tree / "usr/bin" / package.name
     assert program.resolve() == tree / package.home / package.name
     assert program.stat().st_mode & 0o777 == 0o755
@@ -151,6 +153,27 @@ def test_the_tree_of_a_package_is_what_a_pc_gets(package: Package, tmp_path: Pat
     assert sorted(inside) == sorted(package.conffiles)
     documents = {file.name for file in (tree / "usr/share/doc" / package.name).iterdir()}
     assert {"copyright", "changelog.Debian.gz"} <= documents
+
+
+def test_packages_can_be_installed_together(tmp_path: Path) -> None:
+    places: list[str] = []
+    for package in PACKAGES.values():
+        bundle = tmp_path / package.role / "bundle"
+        (bundle / "man").mkdir(parents=True)
+        (bundle / package.name).write_bytes(b"\x7fELF")
+        tree = tmp_path / package.role / "tree"
+        debbuild.lay_out(package, bundle, ROOT, tree, "1.0-1")
+        files = [path.relative_to(tree) for path in tree.rglob("*") if not path.is_dir() or path.is_symlink()]
+        places += [file.as_posix() for file in files if file.parts[0] != "DEBIAN"]
+    assert len(places) == len(set(places))
+
+
+@every_package
+def test_launchers_name_an_icon_and_a_program_of_their_package(package: Package) -> None:
+    text = (package.source / f"{package.launcher}.desktop").read_text("utf-8")
+    assert f"\nIcon={package.launcher}\n" in text
+    names = {program.name for program in ROLES[package.role].programs}
+    assert text.partition("\nExec=")[2].split()[0] in names
 
 
 @every_package
