@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import getpass
-import io
 import os
 import sys
 import tarfile
@@ -104,7 +103,6 @@ def build_parser() -> argparse.ArgumentParser:
     first = commands.add_parser("portable", help="pack a program's folder for a first installation by hand")
     first.add_argument("bundle", type=Path, metavar="FOLDER", help="what installer/build.py made")
     first.add_argument("--release-version", required=True, metavar="X.Y.Z")
-    first.add_argument("--root", type=Path, required=True, metavar="FILE", help="the root document for updates")
     first.add_argument("--out", type=Path, required=True, metavar="FILE.tar.gz")
     first.set_defaults(command=_portable)
     return parser
@@ -146,6 +144,7 @@ def _sign(options: argparse.Namespace) -> None:
         raise SigningError(f"No release key: name its file with --key, or in {KEY_VARIABLE}.")
     for version in (options.release_version, options.minimum):
         parse_version(version)
+    _check_bundle(options.bundle)
     key = _private(Path(options.key))
     options.out.mkdir(parents=True, exist_ok=True)
     description = Description(
@@ -195,17 +194,24 @@ def _verify(options: argparse.Namespace) -> None:
 
 def _portable(options: argparse.Namespace) -> None:
     parse_version(options.release_version)
+    _check_bundle(options.bundle)
     inside = f"fallow-agent/versions/{options.release_version}"
-    document = read_file(options.root, MAX_DOCUMENT_BYTES)
     with tarfile.open(options.out, "w:gz") as tar:
         tar.add(options.bundle, inside)
-        member = tarfile.TarInfo(f"{inside}/{ROOT_NAME}")
-        member.size = len(document)
-        tar.addfile(member, io.BytesIO(document))
         pointer = tarfile.TarInfo("fallow-agent/current")
         pointer.type, pointer.linkname = tarfile.SYMTYPE, f"versions/{options.release_version}"
         tar.addfile(pointer)
     print(f"{options.out} holds {inside}; its program is fallow-agent/current/fallow-agent, where its user may write.")
+
+
+def _check_bundle(folder: Path) -> None:
+    """Raise SigningError for a version after which no PC could be updated any more."""
+    path = folder / ROOT_NAME
+    if not path.is_file():
+        raise SigningError(
+            f"{folder} holds no {ROOT_NAME}, and would be the last update of a PC; copy the root document there."
+        )
+    signing.root_version(read_file(path, MAX_DOCUMENT_BYTES))
 
 
 def _known_roots(folder: Path) -> dict[int, bytes]:

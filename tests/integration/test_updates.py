@@ -185,11 +185,10 @@ def make_script_tree(folder: Path, number: str) -> Path:
 
 def make_bundle_tree(folder: Path, number: str) -> Path:
     """The bundle that was built last, under another version."""
-    shutil.copytree(BUNDLE, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(BUNDLE, folder, symlinks=True)
     (about,) = (folder / "_internal").glob("fallow-*.dist-info")
     said = (about / "METADATA").read_text("utf-8")
     renamed = about.rename(about.with_name(f"fallow-{number}.dist-info"))
-    (renamed / "METADATA").unlink()  # it is the bundle's own file, under another name
     (renamed / "METADATA").write_text(re.sub(r"^Version: .*$", f"Version: {number}", said, flags=re.MULTILINE), "utf-8")
     (folder / ROOT_NAME).write_bytes(ROOT)
     return folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -37,6 +38,13 @@ def release(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return run
 
 
+def make_bundle(folder: Path, version: str = "1.1.0") -> Path:
+    """A program's folder with the root document that `make_keys` made."""
+    tree = make_tree(folder / "bundle", version)
+    shutil.copyfile(folder / "roots" / "1.root.json", tree / ROOT_NAME)
+    return tree
+
+
 def make_keys(release: Release) -> None:
     for name in ("root.key", "release.key"):
         release("keys", name)
@@ -50,7 +58,7 @@ PLATFORM = ("--platform", "plan9-mips")
 
 def test_from_keys_to_a_release_that_is_checked_to_its_last_file(release: Release, tmp_path: Path) -> None:
     make_keys(release)
-    make_tree(tmp_path / "bundle", "1.1.0")
+    make_bundle(tmp_path)
     release(*SIGN, *PLATFORM, "--key", "release.key", "--sequence", "7")
     said = release("verify", FILE, "--root", "roots/1.root.json")
     assert "agent 1.1.0 for plan9-mips, release 7" in said
@@ -72,7 +80,7 @@ def test_a_private_key_is_its_owner_s_alone_and_encrypted(release: Release, tmp_
 
 def test_a_wrong_passphrase_signs_nothing_and_is_not_said_again(release: Release, tmp_path: Path) -> None:
     make_keys(release)
-    make_tree(tmp_path / "bundle", "1.1.0")
+    make_bundle(tmp_path)
     wrong = release(*SIGN, "--key", "release.key", fails=1, says="wrong horse battery\n")
     assert "passphrase is wrong" in wrong
     assert "horse" not in wrong
@@ -83,7 +91,7 @@ def test_the_key_may_be_named_by_the_environment(
     release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_keys(release)
-    make_tree(tmp_path / "bundle", "1.1.0")
+    make_bundle(tmp_path)
     assert "No release key" in release(*SIGN, fails=1)
     monkeypatch.setenv(KEY_VARIABLE, "release.key")
     release(*SIGN, *PLATFORM)
@@ -92,15 +100,26 @@ def test_the_key_may_be_named_by_the_environment(
 
 def test_a_key_that_the_root_does_not_name_signs_nothing(release: Release, tmp_path: Path) -> None:
     make_keys(release)
-    make_tree(tmp_path / "bundle", "1.1.0")
+    make_bundle(tmp_path)
     release("keys", "stranger.key")
     assert "not signed by a release key" in release(*SIGN, *PLATFORM, "--key", "stranger.key", fails=1)
     assert not (tmp_path / FILE).exists()
 
 
+def test_a_version_that_could_not_be_updated_again_is_not_signed(release: Release, tmp_path: Path) -> None:
+    make_keys(release)
+    bundle = make_bundle(tmp_path)
+    (bundle / ROOT_NAME).write_text("nothing")
+    assert "cannot be read" in release(*SIGN, "--key", "release.key", fails=1)
+    (bundle / ROOT_NAME).unlink()
+    assert "last update" in release(*SIGN, "--key", "release.key", fails=1)
+    assert "last update" in release("portable", "bundle", "--release-version", "1.0.0", "--out", "x.tar.gz", fails=1)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_release_key_is_replaced_by_the_next_root(release: Release, tmp_path: Path) -> None:
     make_keys(release)
-    make_tree(tmp_path / "bundle", "1.1.0")
+    make_bundle(tmp_path)
     release("keys", "fresh.key")
     release("root", "--root-key", "root.key", "--release-key", "fresh.key.pub", "--roots", "roots")
     assert "not signed" in release(*SIGN, *PLATFORM, "--key", "release.key", fails=1)
@@ -110,7 +129,7 @@ def test_a_release_key_is_replaced_by_the_next_root(release: Release, tmp_path: 
 
 def test_a_root_key_is_replaced_only_together_with_the_one_before(release: Release, tmp_path: Path) -> None:
     make_keys(release)
-    make_tree(tmp_path / "bundle", "1.1.0")
+    make_bundle(tmp_path)
     release("keys", "next.key")
     words = ("root", "--root-key", "next.key", "--release-key", "release.key.pub", "--roots", "roots")
     assert "--former-key" in release(*words, fails=1)
@@ -122,9 +141,8 @@ def test_a_root_key_is_replaced_only_together_with_the_one_before(release: Relea
 @pytest.mark.skipif(sys.platform == "win32", reason="the archive of a first installation holds a link")
 def test_a_first_installation_by_hand_can_update_itself(release: Release, tmp_path: Path) -> None:
     make_keys(release)
-    make_tree(tmp_path / "bundle", "1.0.0")
-    words = ("portable", "bundle", "--release-version", "1.0.0", "--root", "roots/1.root.json", "--out", "first.tar.gz")
-    release(*words)
+    make_bundle(tmp_path, "1.0.0")
+    release("portable", "bundle", "--release-version", "1.0.0", "--out", "first.tar.gz")
     with tarfile.open("first.tar.gz") as tar:
         tar.extractall(tmp_path / "home", filter="data")
     program = tmp_path / "home" / "fallow-agent" / "current" / "fallow-agent"
