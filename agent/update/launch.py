@@ -14,10 +14,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from agent.children import NO_WINDOW
 from agent.update.errors import UpdateError
@@ -53,7 +53,11 @@ def begin(installation: Installation, arguments: Sequence[str], prove_s: float =
         if now.problem and now != before:
             log.warning("The update to %s failed: %s", now.version, now.problem)
         return None
-    return _try(installation, current, now, arguments, prove_s)
+    try:
+        return _try(installation, current, now, arguments, prove_s)
+    except (OSError, UpdateError) as error:
+        log.warning("The trial of %s cannot go on, %s does: %s", now.version, current, error)
+        return None
 
 
 def become(program: Path, arguments: Sequence[str]) -> int:
@@ -74,33 +78,50 @@ def _try(
         left.unlink(missing_ok=True)
     proof = installation.work / f"proof-{secrets.token_hex(8)}"
     command = [os.fspath(installation.program(progress.version)), *arguments]
-    try:
-        child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, env={**os.environ, VARIABLE: os.fspath(proof)}, creationflags=NO_WINDOW
-        )
-    except OSError as error:
-        _take_back(installation, progress, f"{progress.version} cannot be started ({error.strerror}).")
-        return None
-    with child, _passing_signals(child) as is_stopped:
-        problem = _wait_for_proof(child, proof, progress.version, prove_s, is_stopped)
-        if is_stopped():
-            code = _as_exit_code(_end(child))
-            write_progress(installation, called_off(progress, time.time()))
-            return code
-        if problem:
-            _end(child)
-            _take_back(installation, progress, problem)
-            return None
+    with _Stopping() as stopping:
         try:
-            _keep(installation, progress)
-        except (OSError, UpdateError) as error:
-            _end(child)
-            installation.switch(current)
-            _take_back(installation, progress, str(error))
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, env={**os.environ, VARIABLE: os.fspath(proof)}, creationflags=NO_WINDOW
+            )
+        except OSError as error:
+            _take_back(installation, progress, f"{progress.version} cannot be started ({error.strerror}).")
             return None
-        code = _as_exit_code(child.wait())
+        with child:
+            code = _see_through(installation, current, progress, child, proof=proof, stopping=stopping, prove_s=prove_s)
     proof.unlink(missing_ok=True)
     return become(installation.program(installation.current()), arguments) if code == EXIT_AGAIN else code
+
+
+def _see_through(
+    installation: Installation,
+    current: str,
+    progress: Progress,
+    child: subprocess.Popen[bytes],
+    *,
+    proof: Path,
+    stopping: _Stopping,
+    prove_s: float,
+) -> int | None:
+    """Wait for the child's proof, then for its end; returns its exit code, or None: the version so far goes on."""
+    stopping.pass_on_to(child)
+    problem = _wait_for_proof(child, proof, progress.version, prove_s, stopping)
+    if stopping.is_asked:
+        code = _as_exit_code(_end(child))
+        write_progress(installation, called_off(progress, time.time()))
+        return code
+    if problem:
+        _end(child)
+        _take_back(installation, progress, problem)
+        return None
+    try:
+        _keep(installation, progress)
+    except (OSError, UpdateError) as error:
+        _end(child)
+        installation.switch(current)
+        _take_back(installation, progress, str(error))
+        return None
+    _tidy_up(installation, progress.version, current)
+    return _as_exit_code(child.wait())
 
 
 def _keep(installation: Installation, progress: Progress) -> None:
@@ -108,8 +129,15 @@ def _keep(installation: Installation, progress: Progress) -> None:
     installation.switch(progress.version)
     examine(installation.current_program(), progress.version)
     write_progress(installation, moved(progress, "done", time.time()))
-    installation.prune([progress.version, progress.previous])
     log.info("Version %s works and is the current one.", progress.version)
+
+
+def _tidy_up(installation: Installation, *keep: str) -> None:
+    """Delete versions that are neither the current one nor this program's own."""
+    try:
+        installation.prune(keep)
+    except (OSError, UpdateError) as error:
+        log.warning("Former versions cannot be deleted (%s); the next update tries again.", error)
 
 
 def _take_back(installation: Installation, progress: Progress, problem: str) -> None:
@@ -118,11 +146,11 @@ def _take_back(installation: Installation, progress: Progress, problem: str) -> 
 
 
 def _wait_for_proof(
-    child: subprocess.Popen[bytes], proof: Path, version: str, prove_s: float, is_stopped: Callable[[], bool]
+    child: subprocess.Popen[bytes], proof: Path, version: str, prove_s: float, stopping: _Stopping
 ) -> str:
     """Return why the child is not kept; empty: it proved itself, or this program was told to stop."""
     until_s = time.monotonic() + prove_s
-    while not is_stopped():
+    while not stopping.is_asked:
         # Asked first: what ends right after its proof has proved itself all the same.
         code = child.poll()
         try:
@@ -155,23 +183,37 @@ def _end(child: subprocess.Popen[bytes]) -> int:
         return child.wait()
 
 
-@contextmanager
-def _passing_signals(child: subprocess.Popen[bytes]) -> Iterator[Callable[[], bool]]:
-    """Pass on what ends this program; what is yielded says whether that happened."""
-    stopped: list[int] = []
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if sys.platform != "win32":
-        numbers.append(signal.SIGHUP)
+class _Stopping:
+    """Notes what ends this program, from before the child is started, and passes it on."""
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        stopped.append(number)
-        # A terminal's Ctrl-C, and the closing of one, reach the child by themselves.
-        if number == signal.SIGTERM and child.poll() is None:
-            child.terminate()
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._terminated = False
+        self._before: dict[int, Any] = {}
 
-    before = {number: signal.signal(number, on_signal) for number in numbers}
-    try:
-        yield lambda: bool(stopped)
-    finally:
-        for number, handler in before.items():
+    def __enter__(self) -> Self:
+        numbers = [signal.SIGINT, signal.SIGTERM, *([] if sys.platform == "win32" else [signal.SIGHUP])]
+        self._before = {int(number): signal.signal(number, self._on_signal) for number in numbers}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def pass_on_to(self, child: subprocess.Popen[bytes]) -> None:
+        """Also what came before the child was there."""
+        self._child = child
+        self._pass_on()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.is_asked = True
+        # A terminal's Ctrl-C, and the closing of one, reach the child by themselves.
+        self._terminated = self._terminated or number == signal.SIGTERM
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._terminated and self._child is not None and self._child.poll() is None:
+            self._child.terminate()

@@ -82,11 +82,6 @@ class Installation:
         """Whether a version is here, whole."""
         return self.program(version).is_file()
 
-    def installed(self) -> list[str]:
-        """List the versions that are here, the oldest first."""
-        found = [path.name for path in self.versions.iterdir() if not path.name.startswith(".") and path.is_dir()]
-        return sorted((name for name in found if self.has(name) and _is_version(name)), key=parse_version)
-
     def new_folder(self) -> Path:
         """Make an empty folder for a version to be unpacked into; nobody takes it for one."""
         return Path(tempfile.mkdtemp(prefix=".new-", dir=self.versions))

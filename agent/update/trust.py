@@ -26,7 +26,6 @@ from agent.update.errors import ReleaseRefused
 from agent.update.files import sync_folder, sync_tree
 from agent.update.releases import MAX_DOCUMENT_BYTES, MAX_ROOTS, Description, Release, SignedRelease, check_contents
 
-MAX_ROOT_FILE_BYTES = MAX_DOCUMENT_BYTES
 _URL = "release:///"
 _MALFORMED = (
     tuf_errors.RepositoryError, tuf_errors.DownloadError,

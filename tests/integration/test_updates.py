@@ -38,7 +38,7 @@ from installer.release_signing import new_key
 from tests.support.agents import Children
 from tests.support.enrolment import make_facts
 from tests.support.patience import PATIENCE_S, until
-from tests.support.releases import RELEASE_KEY, ROOT, make_archive, make_installation, make_release
+from tests.support.releases import RELEASE_KEY, ROOT, make_archive, make_installation, make_release, versions_in
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs of these releases are scripts")
 KEYS = Keystore.files_only("agent")
@@ -129,7 +129,7 @@ async def test_a_release_reaches_a_pc_in_its_ring_and_is_ready_to_be_tried(folde
         assert phase_of(program) == "none"
         await run(folder, "releases", "ring", release_id, "broad")
         await until(lambda: program.restarts)
-    assert installation.installed() == [OWN, "1.1.0"]
+    assert versions_in(installation) == [OWN, "1.1.0"]
     assert installation.current() == OWN
     assert phase_of(program) == "wanted"
     actions = [entry["action"] for entry in await run(folder, "audit", "list")]
@@ -150,7 +150,7 @@ async def test_a_console_that_lies_convinces_no_pc(folder: Path, tmp_path: Path)
                 await asyncio.sleep(0.2)
         await run(folder, "releases", "withdraw", release_id)
         await until(lambda: program._updates.sentence == "No newer version was offered.")
-    assert installation.installed() == [OWN]
+    assert versions_in(installation) == [OWN]
 
 
 async def test_what_is_no_release_is_not_added(folder: Path, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ async def test_a_real_agent_replaces_itself_through_a_console_and_goes_on(
         _, log = await reading
     assert process.returncode == 0, log
     assert b"Version 1.1.0 works and is the current one." in log
-    assert installation.installed() == ["0.0.9", "1.1.0"]
+    assert versions_in(installation) == ["0.0.9", "1.1.0"]
 
 
 async def agents_are(folder: Path, number: str, link: str) -> None:

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from agent.update.archives import Packed, pack
 from agent.update.layout import Installation
-from agent.update.releases import Description, Here, SignedRelease, own_platform
+from agent.update.releases import Description, Here, SignedRelease, own_platform, parse_version
 from installer.release_signing import make_root, new_key, sign_release
 
 ROOT_KEY, RELEASE_KEY = new_key(), new_key()
@@ -61,6 +61,12 @@ def make_installation(root: Path, version: str = "1.0.0", *, fault: str = "") ->
     make_tree(installation.folder(version), version, fault=fault)
     installation.switch(version)
     return installation
+
+
+def versions_in(installation: Installation) -> list[str]:
+    """List the versions that are here whole, the oldest first."""
+    found = [path.name for path in installation.versions.iterdir() if not path.name.startswith(".")]
+    return sorted((name for name in found if installation.has(name)), key=parse_version)
 
 
 def describe(version: str = "1.1.0", packed: Packed | None = None, **changes: object) -> Description:

@@ -17,7 +17,7 @@ from agent.update.layout import Installation
 from agent.update.progress import Progress, moved, taken
 from agent.update.releases import Release
 from tests.support.patience import PATIENCE_S
-from tests.support.releases import describe, make_installation, make_tree
+from tests.support.releases import describe, make_installation, make_tree, versions_in
 
 LAUNCH = """
 import sys
@@ -59,7 +59,7 @@ def test_a_version_that_proves_itself_becomes_the_current_one(tmp_path: Path) ->
     launched.send_signal(signal.SIGTERM)
     said, _ = launched.communicate(timeout=PATIENCE_S)
     assert said == f"ended {128 + signal.SIGTERM}\n"
-    assert installation.installed() == ["1.0.0", "1.1.0"]
+    assert versions_in(installation) == ["1.0.0", "1.1.0"]
     assert not list(installation.work.glob("proof-*"))
 
 

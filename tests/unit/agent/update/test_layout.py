@@ -10,7 +10,7 @@ import pytest
 from agent.update import layout
 from agent.update.errors import InstallationBroken
 from agent.update.layout import MANAGED, Installation, find_installation, who_manages
-from tests.support.releases import make_installation, make_tree
+from tests.support.releases import make_installation, make_tree, versions_in
 
 
 def runs(installation: Installation) -> str:
@@ -23,7 +23,7 @@ def test_a_version_is_placed_and_switched_to(tmp_path: Path) -> None:
     folder = installation.new_folder()
     make_tree(folder, "1.1.0")
     installation.place(folder, "1.1.0")
-    assert (installation.current(), installation.installed()) == ("1.0.0", ["1.0.0", "1.1.0"])
+    assert (installation.current(), versions_in(installation)) == ("1.0.0", ["1.0.0", "1.1.0"])
     installation.switch("1.1.0")
     assert installation.current() == runs(installation) == "1.1.0"
 
@@ -42,7 +42,7 @@ def test_versions_are_in_order_of_their_numbers(tmp_path: Path) -> None:
         make_tree(installation.folder(version), version)
     (installation.versions / "notes").mkdir()
     (installation.versions / "1.2.0").mkdir()
-    assert installation.installed() == ["1.0.0", "1.9.0", "1.10.0"]
+    assert versions_in(installation) == ["1.0.0", "1.9.0", "1.10.0"]
 
 
 def test_pruning_keeps_the_current_one_and_what_it_is_told(tmp_path: Path) -> None:
