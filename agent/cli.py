@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -96,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     running = commands.add_parser("run", parents=[common], help="serve until stopped")
     running.add_argument(
         "--invite-file",
-        type=Path,
+        type=_file,
         metavar="FILE",
         help="join with this invite first if this PC is in no fleet; the file is deleted then",
     )
@@ -132,6 +133,11 @@ def build_parser() -> argparse.ArgumentParser:
     seeing.add_argument("--json", action="store_true", help="print one JSON object, once")
     seeing.set_defaults(command=_probes)
     return parser
+
+
+def _file(text: str) -> Path:
+    """Read a path; a scheduled task of Windows hands over %ProgramData% as it was written."""
+    return Path(os.path.expandvars(text))
 
 
 def _cores(text: str) -> list[int]:

@@ -79,7 +79,7 @@ def make(role: Role, options: argparse.Namespace) -> Path:
     return forms[options.form]()
 
 
-def parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="build.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -102,7 +102,7 @@ def _role(name: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Make everything asked for and print its paths; expected failures become one sentence."""
-    made = parser()
+    made = build_parser()
     options = made.parse_args(arguments)
     names = options.roles or list(ROLES)
     if options.form == "appimage":

@@ -24,6 +24,7 @@ FOREIGN = frozenset(
         "apt-get",
         "codesign",
         "curl",
+        "dotnet",
         "export",
         "git",
         "gpg",
@@ -34,12 +35,21 @@ FOREIGN = frozenset(
         "lint-imports",
     }
     | {"man", "msiexec", "mypy", "pip", "pkgbuild", "productbuild", "pytest", "ruff", "signtool", "sudo", "systemctl"}
-    | {"systemd-creds", "tar", "wix", "xcrun"}
+    | {"systemd-creds", "tar", "uninstall.sh", "wix", "xcrun"}
 )
 """Programs whose options are not ours to know."""
+RUN_AS_MODULES = (
+    "installer.build",
+    "installer.man_pages",
+    "installer.packaging.msi",
+    "installer.packaging.pkg",
+    "installer.release",
+    "tests.bench.__main__",
+    "tests.fuzz.__main__",
+)
 _OPTION = re.compile(r"--[a-z][a-z0-9-]+")
 _FENCE = re.compile(r"^```[a-z]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_SPAN = re.compile(r"(?<!`)`((?:[^`\n]|\n(?!\n))+)`(?!`)")
 _ENDS = frozenset({"|", "||", "&&", ";", "&", ">", "<"})
 
 
@@ -68,7 +78,7 @@ def code_of(path: Path) -> Iterator[Code]:
             if line.strip():
                 yield Code(name, line.strip())
     for span in _SPAN.findall(_FENCE.sub("", text)):
-        yield Code(name, span.strip())
+        yield Code(name, " ".join(span.split()))
 
 
 def fences(path: Path) -> list[str]:
@@ -154,7 +164,7 @@ def _unknown_options(command: Command, taken: set[str], words: list[str]) -> lis
 def _other_options() -> frozenset[str]:
     """Return the options of what is run with `python`, which sentences mention by themselves."""
     parsers = [build_setup_parser(), build_demo_parser()]
-    parsers += [importlib.import_module(f"tests.{name}.__main__").build_parser() for name in ("bench", "fuzz")]
+    parsers += [importlib.import_module(name).build_parser() for name in RUN_AS_MODULES]
     options = {option for parser in parsers for option in Command(("",), "", parser).options}
     return frozenset(options | {"--slow"})
 
