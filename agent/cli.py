@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from agent import cli_log
+from agent import cli_log, cli_support
 from agent.cli_control import add_commands, ask_status, enrol_running, status_lines
 from agent.cli_update import add_update, run_with_updates
 from agent.control.errors import ControlError, ControlUnavailable
@@ -44,6 +44,7 @@ from agent.settings import (
     lock_folder,
     read_state,
 )
+from agent.support.bundle import SupportError
 from agent.update.permission import Means
 from agent.update.proof import Trial
 
@@ -61,6 +62,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(options.command(options))
     except (LinkError, SettingsError, ControlError) as error:
+        return _fail(str(error), error.exit_code)
+    except SupportError as error:
         return _fail(str(error), error.exit_code)
     except StoreError as error:
         return _fail(str(error), EXIT_DISK)
@@ -129,6 +132,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_commands(commands, common)
     add_update(commands, common)
     cli_log.add_commands(commands, common)
+    cli_support.add_commands(commands, common)
     seeing = commands.add_parser("probes", parents=[common], help="show what the agent sees of this PC, live")
     seeing.add_argument("--json", action="store_true", help="print one JSON object, once")
     seeing.set_defaults(command=_probes)

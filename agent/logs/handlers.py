@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import os
 import sys
@@ -62,13 +64,25 @@ class OwnFileHandler(RotatingFileHandler):
         return os.fdopen(descriptor, "a", encoding=self.encoding, errors=self.errors)
 
     def doRollover(self) -> None:  # noqa: N802 - logging's name
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None  # as logging does: it opens the file with the next line
+        aside = f"{self.baseFilename}.full"
         try:
-            super().doRollover()
-            self.maxBytes = self._bound
+            # Before the older ones move up: they would leave one by one while this one stays.
+            Path(self.baseFilename).replace(aside)
         except OSError:
             self.maxBytes += RETRY_BYTES
-            if self.stream is None:
-                self.stream = self._open()
+        else:
+            self.maxBytes = self._bound
+            self._move_up(Path(aside))
+        self.stream = self._open()
+
+    def _move_up(self, full: Path) -> None:
+        names = [Path(f"{self.baseFilename}.{number}") for number in range(KEPT_FILES, 0, -1)]
+        for target, source in itertools.pairwise([*names, full]):
+            with contextlib.suppress(OSError):
+                source.replace(target)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         _lost(record)

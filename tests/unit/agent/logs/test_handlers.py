@@ -75,16 +75,16 @@ def test_a_full_file_that_another_program_holds_is_written_on_and_put_aside_late
 ) -> None:
     file = tmp_path / "service.log"
     handler = opened(file)
-    rename = os.rename
+    replace = Path.replace
 
-    def held(source: str, target: str) -> None:
+    def held(source: Path, target: str) -> Path:
         raise PermissionError(13, "It is open in another program")
 
-    monkeypatch.setattr(os, "rename", held)
+    monkeypatch.setattr(Path, "replace", held)
     fill(handler, 40)
     assert file.stat().st_size > BOUND
     assert numbers(file) == list(range(40))
-    monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(Path, "replace", replace)
     fill(handler, 20, 40)
     handler.close()
     assert len(log_files(file)) > 1

@@ -42,7 +42,7 @@ async def test_each_user_asks_one_after_the_other_and_every_prompt_is_new() -> N
     assert (found.answered, found.answer_tokens, found.errors) == (4, 12, {})
     assert found.first_token_ms.count == 4
     assert found.inter_token_ms.count == 8
-    assert {"queue_ms", "first_token_ms", "total_ms"} == set(found.timings_ms)
+    assert {"queue_ms", "first_token_ms", "total_ms"} <= set(found.timings_ms)
     assert len({tuple(request.prompt_ids) for request in model.requests}) == 4
     assert {(request.max_tokens, request.ignore_eos) for request in model.requests} == {(5, True)}
     assert level.done == 1.0
