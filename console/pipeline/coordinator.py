@@ -408,9 +408,9 @@ class Coordinator:
             if answer.has_grammar and not self._constrains and self._scheduler.cancel(stream):
                 self.refused(stream, "The PC that took over cannot keep this answer to its grammar: update its agent.")
 
-    def _tell_queue(self) -> int:
+    def _tell_queue(self, first: int, count: int) -> int:
         waiting = [] if self._suspended else self._scheduler.queue()
-        for ahead, stream in enumerate(waiting):
+        for ahead, stream in enumerate(waiting[first : first + count], first):
             if answer := self._answers.get(stream):
                 answer.wait(ahead)
         return len(waiting)
