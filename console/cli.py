@@ -170,7 +170,7 @@ def _add_models(commands: Commands) -> None:
     change.add_argument("--add", type=Path, metavar="FOLDER", help="register a library folder")
     change.add_argument("--remove", metavar="DIGEST", help="forget a library (see --json); its files stay")
     add_deploy(commands)
-    deliver = command(commands, "deliver", "bring a model's layers to PCs, 5 % first, then 50 %, then all", _deliver)
+    deliver = command(commands, "deliver", "bring a model's layers to PCs: a few first, then half, then all", _deliver)
     deliver.add_argument("model", metavar="MODEL", nargs="?", help="without it: list what is being delivered")
     deliver.add_argument("--stop", action="store_true", help="end the delivery of this model")
     deliver.add_argument("--first", type=int, default=0, metavar="N", help="the first layer")

@@ -13,6 +13,7 @@ from installer import build
 from installer.packaging import debbuild, freezing
 from installer.packaging.errors import BuildFailed, PackagingError
 from installer.packaging.roles import AGENT, CONSOLE, ROLES, Role
+from installer.programs import PROGRAMS, Program
 
 ROOT = Path(__file__).resolve().parents[4]
 PROJECT = """
@@ -86,6 +87,11 @@ def test_a_bundle_whose_programs_do_not_start_fails_the_build(tmp_path: Path) ->
     (tmp_path / AGENT.programs[1].name).write_text("#!/bin/sh\necho no Qt here >&2\nexit 1\n")
     with pytest.raises(BuildFailed, match="no Qt here"):
         freezing.check_starts(tmp_path, AGENT)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_every_program_can_show_its_help(program: Program) -> None:
+    assert program.name in program.parser().format_help()
 
 
 @pytest.mark.parametrize("arguments", [["nonsense"], ["--as", "appimage", "console"], ["--as", "rpm"]])
