@@ -337,7 +337,7 @@ def test_the_company_page_shows_exactly_what_was_sent(window: Window) -> None:
                    "GPU.0: Iris Xe Graphics (iGPU), 7.0 GiB, stateful, driver 32.0.101",
         "Version": "0.1.0", "OpenVINO": "2026.4.1", "Protocol": "2, with policies", "Company's settings": "3",
         "Its key is kept in": "keyring", "Mark against copies": "none", "Model files (checksums)": "3",
-        "Other PCs reach it at": "192.0.2.17:8470", "Lines of the log of its work": "none",
+        "Other PCs reach it at": "192.0.2.17:8470", "Updates": "stable", "Lines of the log of its work": "none",
     }  # fmt: skip
 
 
