@@ -9,6 +9,7 @@ from starlette.routing import Route
 from agent.threads import finish_in_thread
 from console.api.auth import Gate
 from console.metrics.collecting import ConsoleMetrics
+from console.metrics.scrape import exposed
 from console.registry.registry import Registry
 
 
@@ -27,5 +28,6 @@ class MetricsRoutes:
     async def expose(self, request: Request) -> Response:
         await self._gate.require(request, "view")
         known = await finish_in_thread(self._registry.devices.count_by_state)
-        exposition = self._metrics.expose(known, request.headers.get("accept", ""))
+        scrape, accept = self._metrics.scrape(known), request.headers.get("accept", "")
+        exposition = await finish_in_thread(lambda: exposed(scrape, accept))
         return Response(exposition.body, headers={"content-type": exposition.content_type, "cache-control": "no-store"})

@@ -11,12 +11,12 @@ from console.deployments.deployments import Deployments
 from console.fleet.hub import Hub
 from console.metrics.fleet import FleetCounts, agents_by_state, collect_counts, held_by_reason
 from console.metrics.pipelines import collect_models, collect_pipelines
-from console.metrics.scrape import Exposition, Scrape, exposed
+from console.metrics.scrape import Scrape
 from console.registry.records import DeviceState
 
 
 class ConsoleMetrics:
-    """Reads the parts of a console. Event loop only; takes about a millisecond for each hundred stages."""
+    """Reads the parts of a console. Event loop only."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class ConsoleMetrics:
         self.fleet = FleetCounts()
         """Hears the hub's events."""
 
-    def expose(self, known: Mapping[DeviceState, int], accept: str = "") -> Exposition:
-        """Write down everything. `known` counts the devices of the registry, `accept` names the wanted format."""
+    def scrape(self, known: Mapping[DeviceState, int]) -> Scrape:
+        """Collect everything; writing it down may be done elsewhere. `known` counts the devices of the registry."""
         scrape = Scrape()
         scrape.add("fallow_build_info", 1, self._version)
         self._collect_requests(scrape)
@@ -46,7 +46,7 @@ class ConsoleMetrics:
         collect_pipelines(self._deployments.entries(), self._hub, scrape)
         self._collect_fleet(known, scrape)
         self._collect_process(scrape)
-        return exposed(scrape, accept)
+        return scrape
 
     def _collect_requests(self, scrape: Scrape) -> None:
         for labels, count in sorted(self._requests.done.items()):

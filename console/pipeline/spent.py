@@ -32,6 +32,15 @@ class Phase(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Open:
+    """A phase that may go on."""
+
+    name: PhaseName
+    from_s: float
+    to_s: float
+
+
+@dataclass(slots=True)
 class _AtStage:
     compute_s: float = 0.0
     turn_s: float = 0.0
@@ -47,8 +56,12 @@ class Spent:
         self._has_tokens = False
         self._parts_s = dict.fromkeys(_PARTS, 0.0)
         self._stages: dict[str, _AtStage] = {}
-        self.phases: list[Phase] = []
+        self._went: list[_Open] = []
+
+    @property
+    def phases(self) -> list[Phase]:
         """What it went through so far, without gaps."""
+        return [Phase(one.name, one.from_s, one.to_s) for one in self._went]
 
     def began(self, now_s: float) -> None:
         """Its first row leaves: it has its place, for the first time or again."""
@@ -109,22 +122,27 @@ class Spent:
         passed_s = to_s - self._mark_s
         if passed_s <= 0:
             return 0.0
-        last = self.phases[-1] if self.phases else None
-        if last is not None and (last.name == phase or len(self.phases) >= MOST_PHASES):
-            self.phases[-1] = last._replace(to_s=to_s)
+        last = self._went[-1] if self._went else None
+        if last is not None and (last.name == phase or len(self._went) >= MOST_PHASES):
+            last.to_s = to_s
         else:
-            self.phases.append(Phase(phase, self._mark_s, to_s))
+            self._went.append(_Open(phase, self._mark_s, to_s))
         self._mark_s = to_s
         return passed_s
 
     def _divide(self, trip: Trip, scale: float, wrong_s: float) -> None:
         """Give each PC its share of a trip, of which `scale` is this answer's."""
-        computed_s = sum(part.compute_s for part in trip.stages)
-        wrong = min(1.0, wrong_s / computed_s) if computed_s > 0 else 0.0
-        for pc, part in zip(trip.pcs, trip.stages, strict=True):
-            known = self._stages.setdefault(pc, _AtStage())
-            known.compute_s += scale * (1 - wrong) * part.compute_s
-            known.turn_s += scale * part.queue_s
-            known.link_s += scale * part.link_s
-            self._parts_s["sampling"] += scale * part.sampling_s
-            self._parts_s["guessing"] += scale * wrong * part.compute_s
+        wrong, sampled_s = 0.0, 0.0
+        if wrong_s > 0 and (computed_s := sum(part.compute_s for part in trip.stages)) > 0:
+            wrong = min(1.0, wrong_s / computed_s)
+            self._parts_s["guessing"] += scale * wrong * computed_s
+        # Once for each token of each answer, so as little as may be.
+        for pc, (compute_s, sampling_s, queue_s, link_s) in zip(trip.pcs, trip.stages, strict=True):
+            known = self._stages.get(pc)
+            if known is None:
+                known = self._stages[pc] = _AtStage()
+            known.compute_s += scale * (1 - wrong) * compute_s
+            known.turn_s += scale * queue_s
+            known.link_s += scale * link_s
+            sampled_s += sampling_s
+        self._parts_s["sampling"] += scale * sampled_s

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from console.api.app import RequestCounts
 from console.deployments.deployments import Deployments
 from console.metrics.collecting import ConsoleMetrics
+from console.metrics.scrape import exposed
 from console.pipeline.types import GenerationRequest
 from console.registry.registry import Registry
 from tests.support.deployments import ask, deploying
@@ -34,7 +35,7 @@ class Watched:
         self._seen: Samples = {}
 
     def look(self) -> None:
-        text = self.metrics.expose({"active": len(self.pcs), "pending": 2}).body.decode()
+        text = exposed(self.metrics.scrape({"active": len(self.pcs), "pending": 2}), "").body.decode()
         samples = [sample for family in parse(text) for sample in family.samples]
         self._seen = {(one.name, frozenset(one.labels.items())): one.value for one in samples}
         assert len(self._seen) == len(samples), "two samples have the same labels"

@@ -56,3 +56,12 @@ def test_a_sample_that_the_catalog_does_not_describe_is_refused() -> None:
 def test_no_label_is_one_that_grows_with_requests_or_people() -> None:
     named = {label for family in CATALOG for label in family.labels}
     assert not named & {"request", "request_id", "key", "key_id", "user", "name", "path", "text", "message"}
+
+
+def test_what_is_counted_while_the_text_is_made_is_not_in_it() -> None:
+    scrape, tally = Scrape(), Tally((1.0,))
+    tally.add(0.5)
+    scrape.add("fallow_first_token_seconds", tally, "small")
+    tally.add(0.5)
+    (family,) = [one for one in parse(exposed(scrape, "").body.decode()) if one.name == "fallow_first_token_seconds"]
+    assert {sample.value for sample in family.samples} == {1.0, 0.5}
