@@ -154,6 +154,7 @@ class Answer:
             failed = Failed(code, message, retryable)
             self.ending = failed.reason
             self._code = code
+            self._told()  # what happens to it from here on is no time of the answer
             self.events.put_nowait(failed)
 
     def cancel(self) -> Ending:

@@ -375,7 +375,7 @@ class Coordinator:
             answer = self._answers.get(outcome.stream)
             if answer is None:
                 continue
-            if trip is not None:
+            if trip is not None and not answer.ended:
                 wrong = outcome.drafted - (len(outcome.ids) - 1) if outcome.drafted else 0
                 answer.spent.came(trip, wrong * self._scheduler.draft_s)
             if answer.push(outcome, came_s):
