@@ -202,7 +202,7 @@ def make_bundle_tree(folder: Path, number: str) -> Path:
         pytest.param(
             make_bundle_tree,
             marks=pytest.mark.skipif(
-                not BUNDLE.is_dir(), reason="there is no bundle of the agent: python installer/build.py bundle agent"
+                not BUNDLE.is_dir(), reason="there is no bundle of the agent: python installer/build.py agent"
             ),
         ),
     ],
