@@ -40,7 +40,9 @@ def build_package(package: Package, bundle: Path, root: Path, say: Say, revision
         say(f"{package.name}: packing")
         # More takes minutes and saves a tenth.
         result.parent.mkdir(exist_ok=True)
-        _said(["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build", str(tree), str(result)], root)
+        partial = result.with_suffix(".partial")  # what was cut short must not be taken for a package
+        _said(["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build", str(tree), str(partial)], root)
+        partial.replace(result)
     say(f"{package.name}: {result.stat().st_size / 1e6:.0f} MB in {result}")
     return result
 
