@@ -52,16 +52,17 @@ class Reader:
 
     def type(self, block: str, *, stays: bool = False) -> str:
         """Type a block into a new terminal, wait for its end unless it `stays`, and return what it printed."""
-        log = self._logs / f"{len(list(self._logs.iterdir()))}.log"
-        with log.open("wb") as output:
+        log = self._logs / f"{len(self._open)}.log"
+        errors = log.with_suffix(".errors")
+        with log.open("wb") as output, errors.open("wb") as complaints:
             terminal = subprocess.Popen(
                 ["bash", "-c", self._preamble + block], cwd=self.tree, env=self._environment,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=complaints, start_new_session=True,
             )  # fmt: skip
         self._open.append((terminal, log))
         if not stays:
             code = terminal.wait(STEP_S)
-            assert code == 0, f"{block}\nended with {code}:\n{log.read_text(errors='replace')[-4000:]}"
+            assert code == 0, f"{block}\nended with {code}:\n{said(log)}"
         if "activate" in block:
             self._preamble += ". .venv/bin/activate\n"
         return log.read_text(errors="replace")
@@ -95,6 +96,11 @@ class Reader:
                 _, alive = psutil.wait_procs(family, timeout=PATIENCE_S)
                 assert not alive
             terminal.wait(PATIENCE_S)
+
+
+def said(log: Path) -> str:
+    """The end of what a terminal showed: what was printed, then the complaints."""
+    return "".join(path.read_text(errors="replace")[-3000:] for path in (log, log.with_suffix(".errors")))
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -163,8 +169,7 @@ def test_every_block_of_the_readme_runs_as_written(reader: Reader) -> None:
             reader.until(lambda: pcs(reader)[0]["link"] == "connected")
         else:
             answer = reader.type(block)
-    # The last block asks; curl tells of its progress around the answer.
-    completion, _ = json.JSONDecoder().raw_decode(answer[answer.index('{"') :])
+    completion = json.loads(answer)  # the last block asks
     assert completion["choices"][0]["message"]["content"].strip()
 
 
