@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,6 +36,7 @@ WORD = "canary-7f3a9c"
         (f"-----BEGIN EC PRIVATE KEY-----\n{WORD}\n-----END EC PRIVATE KEY-----", WORD),
         (f"-----BEGIN PRIVATE KEY-----\n{WORD} and then it was cut", WORD),
     ],
+    ids=(f"shape {number}" for number in itertools.count()),  # keys are other ones in each process
 )
 def test_what_has_the_shape_of_a_secret_is_hidden(text: str, hidden: str) -> None:
     found = Hider().hide(text)
