@@ -310,7 +310,7 @@ async def test_a_transfer_of_100_mb_goes_on_exactly_where_it_was_cut(
                 cuts += 1
                 link.transport.abort()
 
-        await serve_files(link, find, before_sending=before_sending, **options)
+        await serve_files(link, find, **{**options, "before_sending": before_sending})
 
     monkeypatch.setattr("console.fleet.reception.serve_files", cut_once)
     fetcher, store = make_fetcher(fleet, Bulk(fleet))

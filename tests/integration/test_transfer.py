@@ -80,7 +80,7 @@ class Transfer:
             wrong.write_bytes(data)
             return wrong, place[1]
 
-        await serve_files(link, found, before_sending=before_sending, **options)
+        await serve_files(link, found, **{**options, "before_sending": before_sending})
 
     async def load(self, agent: Agent) -> None:
         await load(self.fleet, agent, make_load(library_digest=self.digest, first=0, last=LAYERS))
