@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from agent.link.frames import FrameType, decode
 from agent.stage.engines import Engine, load
-from agent.stage.steps import StepRunner
+from agent.stage.steps import StepRunner, read_grammars
 from agent.stage.types import Sampling, StepTable, StreamId
 from console.pipeline.drafts import NoDrafts
 from console.pipeline.plans import Limits, Step
@@ -118,7 +118,8 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
     def stage(index: int, engine: str, first: int, last: int) -> StepRunner:
         fields: dict[str, Any] = {"engine": engine, "stage": index, "context_tokens": CONTEXT, "streams": 4}
         engines.append(load(make_spec(folder, first=first, last=last, **fields)))
-        return StepRunner(engines[-1].spec, engines[-1])
+        spec, loaded = engines[-1].spec, engines[-1]
+        return StepRunner(spec, loaded, grammars=read_grammars(spec, loaded.manifest))
 
     stages = {name: [stage(at, *parts) for at, parts in enumerate(pair)] for name, pair in PAIRS.items()}
     chance = random.Random(5)
