@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -45,6 +45,8 @@ class ReleasePost:
     ) -> None:
         self._registry, self._hub, self._serves, self._now = registry, hub, serves, now
         self._releases: list[ReleaseRecord] = []
+        self._tags: Mapping[DeviceId, list[str]] = {}
+        """Those of all PCs, as they were last read: who joins is not looked up on the event loop."""
         self._offered: dict[str, str] = {}
         """The release that each connected PC was last offered."""
         self._task: asyncio.Task[None] | None = None
@@ -71,34 +73,29 @@ class ReleasePost:
 
     async def publish(self) -> None:
         """Offer what changed to the PCs that are connected."""
-        self._releases, tags = await finish_in_thread(self._read)
+        self._releases, self._tags = await finish_in_thread(self._read)
         for agent in self._hub.agents():
-            self._offer(agent.device_id, agent.hello, tags, again=False)
+            self._offer(agent.device_id, agent.hello, again=False)
 
     def on_fleet_event(self, event: FleetEvent) -> None:
         """Offer a PC that joined, or asks, what it is to have."""
         if isinstance(event, AgentJoined):
-            self._look(event.agent.device_id, event.agent.hello, again=False)
+            self._offer(event.agent.device_id, event.agent.hello, again=False)
         elif isinstance(event, AgentLost):
             self._offered.pop(event.device_id, None)
         elif isinstance(event, AgentTold) and isinstance(event.message, AskRelease):
             for agent in self._hub.agents():
                 if agent.device_id == event.device_id:
-                    self._look(agent.device_id, agent.hello, again=True)
+                    self._offer(agent.device_id, agent.hello, again=True)
 
     def _read(self) -> tuple[list[ReleaseRecord], Mapping[DeviceId, list[str]]]:
         return self._registry.releases.list(), self._registry.devices.tags()
 
-    def _look(self, device_id: str, hello: Hello, *, again: bool) -> None:
-        record = self._registry.devices.find(DeviceId(device_id)) if self._releases and hello.platform else None
-        tags = {} if record is None else {record.device_id: record.tags}
-        self._offer(device_id, hello, tags, again=again)
-
-    def _offer(self, device_id: str, hello: Hello, tags: Mapping[DeviceId, Sequence[str]], *, again: bool) -> None:
+    def _offer(self, device_id: str, hello: Hello, *, again: bool) -> None:
         if not hello.platform:
             return
         here = Here("agent", hello.version, hello.platform, hello.channel)
-        pc = Pc(device_id, here, tags.get(DeviceId(device_id), ()))
+        pc = Pc(device_id, here, self._tags.get(DeviceId(device_id), ()))
         chosen = choose([record for record in self._releases if self._serves(record.sha256)], pc, self._now())
         offered = "" if chosen is None else f"{chosen.release_id} {chosen.sequence}"
         if again or offered != self._offered.get(device_id, ""):

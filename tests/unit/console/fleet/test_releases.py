@@ -94,6 +94,17 @@ async def test_who_joins_later_or_asks_is_answered(desk: Desk) -> None:
     desk.post.on_fleet_event(AgentLost(later, "gone"))
 
 
+async def test_who_joins_costs_the_event_loop_no_look_into_the_registry(desk: Desk) -> None:
+    desk.registry.releases.set_ring(desk.add(), "canary")
+    canary = desk.join(["canary"])
+    await desk.post.publish()
+    desk.post._registry = cast(Registry, None)
+    desk.post.on_fleet_event(AgentTold(canary, AskRelease()))
+    desk.post.on_fleet_event(AgentLost(canary, "gone"))
+    desk.post.on_fleet_event(AgentJoined(desk.hub.views[0]))
+    assert desk.hub.offers == [(canary, b"1.1.0")] * 3
+
+
 async def test_older_agents_other_platforms_and_archives_elsewhere_are_left_alone(desk: Desk) -> None:
     desk.registry.releases.set_ring(desk.add(), "broad")
     desk.registry.releases.set_ring(desk.add("1.2.0"), "broad")
