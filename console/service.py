@@ -185,6 +185,15 @@ class ConsoleService:
             pipelines=self._deployments.views(),
         )
 
+    def pipelines_up(self) -> tuple[tuple[int, int], ...]:
+        """List what is up, by pipeline and epoch."""
+        return tuple((live.pipeline, live.epoch) for live in self._deployments.live())
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether no answer is running or waiting."""
+        return all(live.coordinator.load == (0, 0) for live in self._deployments.live())
+
     async def _start(self) -> None:
         settings, folder = self._settings, self._settings.folder
         tracer = self._open_tracer()

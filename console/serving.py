@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -14,6 +13,7 @@ import msgspec
 from agent.logs.handlers import Format
 from agent.logs.types import Level
 from console.capacity import allow_many_files, shrink_tls_buffers
+from console.garbage import keep_collections_short
 from console.logs import logging_to
 from console.service import ConsoleService, ServiceSettings
 
@@ -48,19 +48,8 @@ async def _run(settings: ServiceSettings, *, json_output: bool) -> None:
             sys.stdout.write(f"Agents dial:     {', '.join(status.agents_urls)}\n")
             sys.stdout.write(f"Data folder:     {settings.folder}\n")
         sys.stdout.flush()
-        shorten_collections()
-        await stopping.wait()
+        await keep_collections_short(service, stopping)
         log.info("Stopping.")
-
-
-def shorten_collections() -> None:
-    """Let Python's garbage collector look no more at what is there by now.
-
-    That is code, for the most part, and never becomes garbage. Looking at it took up to a quarter of a second,
-    on the loop's thread: that long no answer went on, no request was refused, no heartbeat was heard.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _on_signals(stopping: asyncio.Event) -> None:
