@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 STEP_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Bounds for parts of a step: a stage of a small model takes some milliseconds, a long prompt seconds."""
-WAIT_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+WAIT_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0)
 """Bounds for what people wait for: a place, a first token, others that take over."""
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Bounds for answers in one step."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, modules are looked for beside it only
 
-from installer import desktop, postgresql, qt_libraries
+from installer import desktop, postgresql, prometheus, qt_libraries
 from installer.children import run_captured, run_child
 from installer.environment import (
     OLDEST_PYTHON,
@@ -204,7 +204,7 @@ def run(arguments: Sequence[str], root: Path = ROOT) -> int:
         module, extras = modules[command]
         set_up(root, extras | ({"gui"} if "--windows" in rest else set()))
         if command == "test":
-            for lack in filter(None, (postgresql.ensure(root), desktop.ensure(root))):
+            for lack in filter(None, (one.ensure(root) for one in (postgresql, prometheus, desktop))):
                 say(lack)
         return run_child([str(venv_python(root)), "-m", module, *rest], root)
     asked = command in {"-h", "--help"}

@@ -28,6 +28,10 @@ requests_log = logging.getLogger("console.api.requests")
 MAX_RUNNING = 2000
 UNKNOWN = "other"
 """Counted as the endpoint or method of requests for what there is none of."""
+LOST_ANSWERS = frozenset({"stage_lost", "stage_failed"})
+"""Codes of answers that broke by our fault: counted by these, whether the client was sent a status or half a stream."""
+FROM_THE_START = ("200", "429", "500", "503", "internal_error", *sorted(LOST_ANSWERS))
+"""Outcomes of `/v1` that are exposed before they happen: who collects sees no rise in what begins above 0."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "DELETE"})
 MOST_PATH = 200
 """Letters of a path that are logged."""
@@ -52,6 +56,8 @@ def build_app(
 async def _refuse(request: Request, error: Exception) -> Response:
     """Shape every expected error; what is not expected goes on to the edge."""
     if isinstance(error, ApiError):
+        if error.body.code in LOST_ANSWERS:
+            request.state.outcome = error.body.code
         return error.response()
     if isinstance(error, HTTPException):
         return _routing_error(request, error)
@@ -90,6 +96,8 @@ class RequestCounts:
     def __init__(self) -> None:
         self.running = 0
         self.done: Counter[tuple[str, str, str]] = Counter()
+        self.possible: set[tuple[str, str, str]] = set()
+        """What is told also before it was counted."""
 
 
 class RequestEdge:
@@ -103,6 +111,12 @@ class RequestEdge:
         self._app = app
         self._counts = counts
         self._paths = {route.endpoint: route.path for route in routes if isinstance(route, Route)}
+        counts.possible |= {
+            (route.path, "POST", outcome)
+            for route in routes
+            if isinstance(route, Route) and route.path.startswith("/v1/") and "POST" in (route.methods or ())
+            for outcome in FROM_THE_START
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from websockets.asyncio.connection import Connection
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 LOG_EVERY = 1000
 """A peer that floods us with frames nobody wants gets one log line per this many."""
 
+DropCause = Literal["stale", "not_its_stage"]
+"""Why a frame is dropped: of a plan that is over, or from a PC that does not hold the stage."""
 OnFrame = Callable[[int, Frame], None]
 OnPass = Callable[[int, int], None]
 """Hears of a step and the stage (> 0) it was just sent to."""
@@ -201,7 +203,7 @@ class Relay:
         if handler is not None:
             handler(pipeline, frame)
 
-    def _drop(self, cause: str, device: str, header: Peek) -> None:
+    def _drop(self, cause: DropCause, device: str, header: Peek) -> None:
         count = self.dropped[cause]
         self.dropped[cause] = count + 1
         # Stale frames are normal after a re-plan; a frame for somebody else's stage is not.

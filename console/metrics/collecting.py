@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import get_args
 
 import psutil
 
 from console.api.app import RequestCounts
 from console.deployments.deployments import Deployments
 from console.fleet.hub import Hub
+from console.fleet.relay import DropCause
 from console.metrics.fleet import FleetCounts, agents_by_state, collect_counts, held_by_reason
 from console.metrics.pipelines import collect_models, collect_pipelines
 from console.metrics.scrape import Scrape
@@ -49,8 +51,9 @@ class ConsoleMetrics:
         return scrape
 
     def _collect_requests(self, scrape: Scrape) -> None:
-        for labels, count in sorted(self._requests.done.items()):
-            scrape.add("fallow_http_requests", count, *labels)
+        done = self._requests.done
+        for labels in sorted({*done, *self._requests.possible}):
+            scrape.add("fallow_http_requests", done[labels], *labels)
         scrape.add("fallow_http_requests_running", self._requests.running)
 
     def _collect_fleet(self, known: Mapping[DeviceState, int], scrape: Scrape) -> None:
@@ -67,8 +70,9 @@ class ConsoleMetrics:
         for reason, count in sorted(held_by_reason(connected).items()):
             scrape.add("fallow_agents_held", count, reason)
         collect_counts(self.fleet, scrape)
-        for cause, count in sorted(self._hub.dropped_frames.items()):
-            scrape.add("fallow_frames_dropped", count, cause)
+        dropped = self._hub.dropped_frames
+        for cause in sorted({*dropped, *get_args(DropCause)}):
+            scrape.add("fallow_frames_dropped", dropped.get(cause, 0), cause)
         scrape.add("fallow_bulk_bytes", self._hub.bulk_bytes)
 
     def _collect_process(self, scrape: Scrape) -> None:

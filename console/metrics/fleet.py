@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import get_args
 
 from agent.volunteer.reasons import ReasonCode
 from console.fleet.events import AgentLost, AgentView, AgentYielded, FleetEvent, StageDied
@@ -49,7 +50,9 @@ def agents_by_state(
 
     `serving`, `standby`, `held` or `available` here, `elsewhere` on another console of the registry, or `offline`.
     """
-    found: Counter[str] = Counter({state: count for state, count in known.items() if state != "active"})
+    # All of them, also at 0: a sum over states of which there are none yet is no number, and no alert compares it.
+    found: Counter[str] = Counter(dict.fromkeys(("serving", "standby", "held", "available"), 0))
+    found.update({state: known.get(state, 0) for state in get_args(DeviceState) if state != "active"})
     for agent in connected:
         if agent.device_id in serving:
             found["serving"] += 1
@@ -75,7 +78,7 @@ def held_by_reason(connected: Sequence[AgentView]) -> Counter[str]:
 
 def collect_counts(counts: FleetCounts, scrape: Scrape) -> None:
     """Add what happened."""
-    for reason in sorted({*_KNOWN, OTHER} & {*counts.yields}):
+    for reason in sorted({*_KNOWN, OTHER}):
         scrape.add("fallow_agent_yields", counts.yields[reason], reason)
     scrape.add("fallow_agents_lost", counts.lost)
     scrape.add("fallow_stages_died", counts.stages_died)

@@ -13,12 +13,15 @@ from console.fleet.hub import Hub
 from console.metrics.scrape import Scrape
 from console.pipeline.coordinator import Coordinator
 
+ENDINGS = ("stop", "length", "cancelled", "stage_lost", "stage_failed")
+"""How answers may end, told before one did; whatever else happens is told once it did."""
+
 
 def collect_models(models: Mapping[str, ModelTotals], scrape: Scrape) -> None:
     """Add what became of each model's answers and plans."""
     for model, totals in models.items():
-        for outcome, count in sorted(totals.answers.items()):
-            scrape.add("fallow_answers", count, model, outcome)
+        for outcome in sorted({*totals.answers, *ENDINGS}):
+            scrape.add("fallow_answers", totals.answers[outcome], model, outcome)
         tokens = {"prompt": totals.prompt_tokens, "cached": totals.cached_tokens, "answer": totals.answer_tokens}
         for kind, count in tokens.items():
             scrape.add("fallow_tokens", count, model, kind)

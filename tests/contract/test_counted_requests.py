@@ -65,11 +65,27 @@ async def test_a_stream_that_breaks_off_counts_as_what_broke_it() -> None:
     assert counts.done == {(CHAT, "POST", "stage_lost"): 1}
 
 
-async def test_an_answer_that_fails_before_its_first_byte_counts_with_its_status() -> None:
-    async with counted(ScriptedModel([LOST])) as (counts, http):
+@pytest.mark.parametrize(
+    ("code", "counts_as"),
+    [
+        ("stage_lost", "stage_lost"),
+        ("stage_failed", "stage_failed"),
+        ("overloaded", "503"),
+        ("too_many_waiting", "429"),
+    ],
+)
+async def test_an_answer_lost_before_its_first_byte_is_told_from_a_refusal(code: str, counts_as: str) -> None:
+    async with counted(ScriptedModel([Failed(code, "ann left: it was switched off.")])) as (counts, http):
         for body in (BODY, STREAM):
-            await http.post(CHAT, json=body)
-    assert counts.done == {(CHAT, "POST", "503"): 2}
+            assert (await http.post(CHAT, json=body)).status_code in {429, 503}
+    assert counts.done == {(CHAT, "POST", counts_as): 2}
+
+
+async def test_what_may_become_of_an_answer_is_known_before_it_happens() -> None:
+    async with counted() as (counts, _):
+        told = {outcome for path, method, outcome in counts.possible if (path, method) == (CHAT, "POST")}
+    assert {"200", "503", "stage_lost", "internal_error"} <= told
+    assert all(path.startswith("/v1/") for path, _, _ in counts.possible)
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM], ids=["whole", "streamed"])
