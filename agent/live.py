@@ -12,7 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from agent.link.frames import Frame, FrameType, Peek, decode, encode, peek
-from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute, DirectState, FromAgent, LoadStage, StageReady
+from agent.link.messages import FromAgent
+from agent.link.stage_messages import AdvanceEpoch, CutDirect, DirectRoute, DirectState, LoadStage, StageReady
 from agent.loading import Child
 from agent.stage.errors import StageGone
 from agent.stage.gate import Gate

@@ -18,7 +18,8 @@ from agent.link.closing import LinkDown
 from agent.link.errors import SignatureRefused
 from agent.link.fetch import Fetcher
 from agent.link.manifests import files_beside
-from agent.link.messages import LayerRange, LoadStage, StageProgress
+from agent.link.messages import LayerRange
+from agent.link.stage_messages import LoadStage, StageProgress
 from agent.link.store import Store
 from agent.link.store_errors import FileDamaged, ManifestBad, StoreError
 from agent.link.transfer import FetchDamaged, FetchError

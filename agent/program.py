@@ -31,7 +31,8 @@ from agent.link.errors import LinkError
 from agent.link.identity import Identity
 from agent.link.keys import forget_key
 from agent.link.keystore import Keystore
-from agent.link.messages import LoadStage, Resting, StageProgress
+from agent.link.messages import Resting
+from agent.link.stage_messages import LoadStage, StageProgress
 from agent.logs.about import about
 from agent.logtail import LogTail
 from agent.orders import Orders

@@ -21,19 +21,9 @@ from agent.link.closing import ConsoleNotTrusted, DuplicateSession, LinkDown, Li
 from agent.link.fetch import Fetcher
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
-from agent.link.messages import (
-    BULK_PATH,
-    MAX_NAMED_FILES,
-    Device,
-    Goodbye,
-    Hello,
-    LoadStage,
-    MarkKept,
-    OfferRelease,
-    StageProgress,
-    Welcome,
-)
+from agent.link.messages import BULK_PATH, MAX_NAMED_FILES, Device, Goodbye, Hello, MarkKept, OfferRelease, Welcome
 from agent.link.pace import Pace
+from agent.link.stage_messages import LoadStage, StageProgress
 from agent.link.store import Store
 from agent.loading import StageLoader, StartChild
 from agent.logtail import LogTail

@@ -22,9 +22,6 @@ from agent.link.frames import FrameError
 from agent.link.messages import (
     CONTROL_PATH,
     DATA_PATH,
-    AdvanceEpoch,
-    CutDirect,
-    DirectRoute,
     FetchLayers,
     FromAgent,
     Goodbye,
@@ -32,12 +29,10 @@ from agent.link.messages import (
     Hello,
     Keep,
     LayersFetched,
-    LoadStage,
     LogLines,
     MessageError,
     OfferRelease,
     SendLog,
-    UnloadStage,
     VolunteerPolicy,
     VolunteerState,
     Welcome,
@@ -46,6 +41,7 @@ from agent.link.messages import (
     encode_message,
 )
 from agent.link.sockets import Unsendable, post
+from agent.link.stage_messages import AdvanceEpoch, CutDirect, DirectRoute, LoadStage, UnloadStage
 from agent.loading import StageLoader
 from agent.logtail import LogTail
 from agent.seen import ConsoleView

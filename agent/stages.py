@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 
 from agent.link.frames import FrameMalformed, FrameType, peek
-from agent.link.messages import (
+from agent.link.messages import FromAgent
+from agent.link.stage_messages import (
     AdvanceEpoch,
     CutDirect,
     DirectRoute,
-    FromAgent,
     LoadStage,
     StageFailed,
     StageProgress,

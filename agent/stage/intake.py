@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 
-from agent.link.messages import AdvanceEpoch
+from agent.link.stage_messages import AdvanceEpoch
 
 MAX_WAITING = 1024
 """Steps that wait for their turn; there are never more on their way than stages, unless a peer has gone bad."""

@@ -19,7 +19,7 @@ from agent.link.cutter import FrameCutter
 from agent.link.direct import MAX_ANSWER_BYTES, Route, refusal_of, ticket_frame
 from agent.link.frames import Frame, FrameError, FrameType, decode, encode, kind_and_step
 from agent.link.hop import PATIENCE_S, Hop
-from agent.link.messages import DirectRoute, DirectState
+from agent.link.stage_messages import DirectRoute, DirectState
 from agent.link.wire import Wire
 from agent.stage.outgoing import Outgoing
 from agent.stage.types import DirectSpec, StageSpec

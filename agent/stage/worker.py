@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from agent.link.frames import FrameError, FrameType, decode, kind_and_step
-from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute
 from agent.link.parsing import UNREADABLE
+from agent.link.stage_messages import AdvanceEpoch, CutDirect, DirectRoute
 from agent.stage import affinity, child
 from agent.stage.errors import GrammarUnusable, StageLoadError
 from agent.stage.gate import Gate

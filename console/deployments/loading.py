@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from agent.link.messages import AdvanceEpoch, LoadStage, StageProgress
+from agent.link.stage_messages import AdvanceEpoch, LoadStage, StageProgress
 from agent.stage.types import Epoch, Numerics, PipelineId
 from console.api.admin import types as wire
 from console.deployments.live import Held

@@ -18,7 +18,8 @@ from typing import Literal
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from agent.link.messages import CutDirect, DirectRoute, DirectState, FromConsole, StageReady
+from agent.link.messages import FromConsole
+from agent.link.stage_messages import CutDirect, DirectRoute, DirectState, StageReady
 from agent.link.tickets import LIFE_S, RouteTicket, seal
 from agent.stage.types import Epoch, PipelineId
 

@@ -18,19 +18,9 @@ from websockets.asyncio.server import Server, serve
 
 from agent.link.bulk import Find
 from agent.link.closing import CloseCode, close_reason
-from agent.link.messages import (
-    AdvanceEpoch,
-    FetchLayers,
-    FromConsole,
-    Goodbye,
-    Keep,
-    LayerRange,
-    LoadStage,
-    OfferRelease,
-    UnloadStage,
-    VolunteerPolicy,
-)
+from agent.link.messages import FetchLayers, FromConsole, Goodbye, Keep, LayerRange, OfferRelease, VolunteerPolicy
 from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS
+from agent.link.stage_messages import AdvanceEpoch, LoadStage, UnloadStage
 from agent.stage.types import Epoch, PipelineId, StageReport
 from console.fleet import accepting
 from console.fleet.clones import CloneWatch

@@ -32,7 +32,6 @@ from agent.link.messages import (
     OLDEST_PROTOCOL,
     PROTOCOL,
     AskRelease,
-    DirectState,
     Goodbye,
     Heartbeat,
     Hello,
@@ -44,8 +43,6 @@ from agent.link.messages import (
     MessageError,
     PolicyKept,
     Resting,
-    StageFailed,
-    StageReady,
     UpdateState,
     Welcome,
     Yield,
@@ -53,6 +50,7 @@ from agent.link.messages import (
     encode_message,
 )
 from agent.link.sockets import Unsendable, post, tune
+from agent.link.stage_messages import DirectState, StageFailed, StageReady
 from agent.logs.about import about
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks

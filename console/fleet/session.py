@@ -8,17 +8,8 @@ from dataclasses import dataclass, field
 
 from websockets.asyncio.server import ServerConnection
 
-from agent.link.messages import (
-    AdvanceEpoch,
-    Heartbeat,
-    Hello,
-    LayerRange,
-    LoadStage,
-    StageFailed,
-    StageProgress,
-    StageReady,
-    Yield,
-)
+from agent.link.messages import Heartbeat, Hello, LayerRange, Yield
+from agent.link.stage_messages import AdvanceEpoch, LoadStage, StageFailed, StageProgress, StageReady
 from agent.stage.types import StageReport
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentView

@@ -47,12 +47,12 @@ from agent.link.messages import (
     LayerRange,
     MarkKept,
     MessageError,
-    StageFailed,
     decode_from_agent,
     decode_from_console,
     encode_message,
 )
 from agent.link.signatures import check_digest, sign_digest
+from agent.link.stage_messages import StageFailed
 from agent.link.store_errors import ManifestBad
 from agent.link.tickets import FileTicket, RouteTicket, seal, unseal
 from agent.stage.types import Epoch, Nack, PipelineId, Row, StepTable, StreamId

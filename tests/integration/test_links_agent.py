@@ -15,14 +15,7 @@ from agent import devices
 from agent.devices import Runtime, find_runtime
 from agent.link.closing import CloseCode
 from agent.link.frames import Frame, FrameType, decode, encode
-from agent.link.messages import (
-    AdvanceEpoch,
-    CutDirect,
-    DirectRoute,
-    DirectState,
-    LoadStage,
-    StageProgress,
-)
+from agent.link.stage_messages import AdvanceEpoch, CutDirect, DirectRoute, DirectState, LoadStage, StageProgress
 from agent.link.tickets import RouteTicket, unseal
 from agent.settings import AgentSettings, read_state
 from agent.stage.errors import StageGone, StageLoadError

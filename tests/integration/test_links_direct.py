@@ -22,7 +22,7 @@ from agent.link.cutter import FrameCutter
 from agent.link.frames import HEADER, MAX_PAYLOAD_BYTES, Frame, FrameType, decode, encode
 from agent.link.identity import DeviceId, Identity, credentials_of, device_hostname, device_uri
 from agent.link.keystore import Keystore
-from agent.link.messages import AdvanceEpoch, DirectRoute, DirectState
+from agent.link.stage_messages import AdvanceEpoch, DirectRoute, DirectState
 from agent.link.tickets import LIFE_S, RouteTicket, seal
 from agent.link.wire import Wire
 from agent.stage import inlet as inlet_module

@@ -26,19 +26,8 @@ from agent.link.closing import (
 from agent.link.frames import Frame, FrameType, encode
 from agent.link.identity import client_context
 from agent.link.keystore import Keystore
-from agent.link.messages import (
-    BULK_PATH,
-    CONTROL_PATH,
-    DATA_PATH,
-    Goodbye,
-    Heartbeat,
-    StageFailed,
-    StageProgress,
-    StageReady,
-    UnloadStage,
-    Yield,
-    encode_message,
-)
+from agent.link.messages import BULK_PATH, CONTROL_PATH, DATA_PATH, Goodbye, Heartbeat, Yield, encode_message
+from agent.link.stage_messages import StageFailed, StageProgress, StageReady, UnloadStage
 from agent.stage.types import Epoch, PipelineId
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentAvailable, AgentJoined, AgentLost, AgentYielded, StageDied

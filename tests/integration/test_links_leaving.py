@@ -12,12 +12,8 @@ import pytest
 
 from agent.devices import find_runtime
 from agent.link.closing import CloseCode, DuplicateSession
-from agent.link.messages import (
-    FromAgent,
-    Heartbeat,
-    LoadStage,
-    StageProgress,
-)
+from agent.link.messages import FromAgent, Heartbeat
+from agent.link.stage_messages import LoadStage, StageProgress
 from agent.service import AgentService
 from agent.session import SERVING_SHARE, Session
 from agent.settings import AgentSettings, read_state

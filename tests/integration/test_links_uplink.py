@@ -18,7 +18,8 @@ from agent.link.credentials import client_tls
 from agent.link.frames import HEADER, MAX_PAYLOAD_BYTES, Frame, FrameType, decode, encode
 from agent.link.identity import Identity, credentials_of
 from agent.link.keystore import Keystore
-from agent.link.messages import STAGE_PROTOCOL, AdvanceEpoch, StageReady
+from agent.link.messages import STAGE_PROTOCOL
+from agent.link.stage_messages import AdvanceEpoch, StageReady
 from agent.link.wire import Wire
 from agent.stage.process import StageProcess
 from agent.stage.types import Credentials, Epoch, Nack, PipelineId, StepTable, UplinkSpec

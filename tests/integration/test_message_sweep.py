@@ -28,7 +28,6 @@ from agent.link.messages import (
     DATA_PATH,
     ENROL_PATH,
     AskRelease,
-    DirectState,
     FromAgent,
     FromConsole,
     Goodbye,
@@ -42,13 +41,11 @@ from agent.link.messages import (
     Measurements,
     PolicyKept,
     Resting,
-    StageFailed,
-    StageProgress,
-    StageReady,
     UpdateState,
     Yield,
     encode_message,
 )
+from agent.link.stage_messages import DirectState, StageFailed, StageProgress, StageReady
 from agent.stage.types import Epoch, Nack, PipelineId
 from console.fleet.reception import PATHS
 from tests.support.fleet import (

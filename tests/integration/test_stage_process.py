@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from agent.link.frames import Frame, FrameType, decode, encode
-from agent.link.messages import AdvanceEpoch
+from agent.link.stage_messages import AdvanceEpoch
 from agent.stage.errors import StageGone, StageLoadError
 from agent.stage.pipes import encode_spec
 from agent.stage.process import StageProcess

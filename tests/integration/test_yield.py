@@ -23,7 +23,7 @@ from agent import stages, watchdog
 from agent.devices import find_runtime
 from agent.link.channel import Backoff
 from agent.link.frames import FrameType, decode
-from agent.link.messages import LoadStage
+from agent.link.stage_messages import LoadStage
 from agent.seen import ConsoleView
 from agent.service import AgentService
 from agent.settings import AgentSettings

@@ -16,7 +16,7 @@ from agent.devices import Runtime, find_runtime
 from agent.link.channel import Backoff
 from agent.link.closing import DuplicateSession
 from agent.link.frames import FrameType, decode, encode
-from agent.link.messages import AdvanceEpoch, CutDirect, DirectRoute, LoadStage
+from agent.link.stage_messages import AdvanceEpoch, CutDirect, DirectRoute, LoadStage
 from agent.service import AgentService
 from agent.settings import AgentSettings
 from agent.stage.errors import StageGone

@@ -31,11 +31,11 @@ from agent.link.messages import (
     PROTOCOL,
     Device,
     Hello,
-    LoadStage,
     Welcome,
     decode_from_console,
     encode_message,
 )
+from agent.link.stage_messages import LoadStage
 from agent.stage.types import StageReport, StepTable
 from console.fleet.distribution import Distribution
 from console.fleet.events import FleetEvent

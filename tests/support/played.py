@@ -13,19 +13,8 @@ import msgspec
 import numpy as np
 
 from agent.link.frames import Frame, FrameType, decode, encode
-from agent.link.messages import (
-    AdvanceEpoch,
-    FetchLayers,
-    Keep,
-    LayerRange,
-    LayersFetched,
-    LoadStage,
-    StageFailed,
-    StageProgress,
-    StageReady,
-    UnloadStage,
-    decode_from_console,
-)
+from agent.link.messages import FetchLayers, Keep, LayerRange, LayersFetched, decode_from_console
+from agent.link.stage_messages import AdvanceEpoch, LoadStage, StageFailed, StageProgress, StageReady, UnloadStage
 from agent.stage.types import Row, StageTiming, StepTable
 from shard_export.library.manifest import Manifest, Tokens
 from tests.support.byte_tokens import EOS, VOCABULARY, byte_tokenizer

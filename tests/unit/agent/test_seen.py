@@ -10,7 +10,6 @@ import pytest
 from agent.link.messages import (
     AskRelease,
     Device,
-    DirectState,
     FromAgent,
     Goodbye,
     Heartbeat,
@@ -22,12 +21,10 @@ from agent.link.messages import (
     Measurements,
     PolicyKept,
     Resting,
-    StageFailed,
-    StageProgress,
-    StageReady,
     UpdateState,
     Yield,
 )
+from agent.link.stage_messages import DirectState, StageFailed, StageProgress, StageReady
 from agent.seen import ConsoleView, SaysHowItIs
 from agent.stage.speeds import Measurement, UnitSpeed
 from agent.stage.types import Epoch, PipelineId

@@ -8,25 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.link.messages import (
-    AdvanceEpoch,
-    CutDirect,
-    DirectRoute,
-    DirectState,
     FromAgent,
     FromConsole,
     Goodbye,
     Heartbeat,
-    LoadStage,
     MessageError,
-    StageFailed,
-    StageProgress,
-    StageReady,
-    UnloadStage,
     Welcome,
     Yield,
     decode_from_agent,
     decode_from_console,
     encode_message,
+)
+from agent.link.stage_messages import (
+    AdvanceEpoch,
+    CutDirect,
+    DirectRoute,
+    DirectState,
+    LoadStage,
+    StageFailed,
+    StageProgress,
+    StageReady,
+    UnloadStage,
 )
 from agent.stage.types import Epoch, PipelineId
 from tests.support.fleet import make_hello, make_load, make_report

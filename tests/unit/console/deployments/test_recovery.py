@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.link.closing import CloseCode
-from agent.link.messages import Heartbeat, LayerRange, StageFailed
+from agent.link.messages import Heartbeat, LayerRange
+from agent.link.stage_messages import StageFailed
 from console.errors import ModelUnavailable
 from console.fleet.hub import Hub
 from console.pipeline.types import Event, Failed, Finished, Recovering
