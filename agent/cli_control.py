@@ -24,15 +24,13 @@ from agent.control.protocol import (
     Leave,
     Order,
     Pause,
-    PolicyRow,
-    PolicyValue,
     QueryHistory,
     Release,
     Resume,
-    Status,
     SwitchDevice,
     Told,
 )
+from agent.control.status import PolicyRow, PolicyValue, Status
 from agent.durations import parse_duration_s
 from agent.settings import SettingsError
 from agent.volunteer.errors import WishRefused

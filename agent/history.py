@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from agent.control.protocol import Contribution, HistoryRow
+from agent.control.protocol import HistoryRow
+from agent.control.status import Contribution
 from agent.stage.gate import Gate
 
 log = logging.getLogger(__name__)

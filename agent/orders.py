@@ -17,6 +17,7 @@ from agent.children import NO_WINDOW, log_words
 from agent.control import protocol as wire
 from agent.control.errors import OrderRefused
 from agent.control.log_orders import LogLevels, SetLogLevel
+from agent.control.status import Status
 from agent.history import History
 from agent.logs.levels import LEVELS_HERE, LevelRefused
 from agent.volunteer import states
@@ -40,7 +41,7 @@ Tell = Callable[[wire.Told], None]
 class Life(Protocol):
     """What orders change beyond the volunteer: the agent's membership and its life; `agent.program.Program` is one."""
 
-    def status(self) -> wire.Status:
+    def status(self) -> Status:
         """Describe the agent now."""
         ...
 
@@ -78,7 +79,7 @@ class Orders:
     ) -> None:
         self._folder, self._volunteer, self._history, self._life, self._now = folder, volunteer, history, life, now
 
-    def status(self) -> wire.Status:
+    def status(self) -> Status:
         """Describe the agent now."""
         return self._life.status()
 

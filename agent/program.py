@@ -18,8 +18,8 @@ from typing import Any
 
 from agent.control.endpoint import endpoint_of
 from agent.control.errors import ControlUnavailable, OrderRefused
-from agent.control.protocol import StageShown, Status
 from agent.control.server import ControlServer
+from agent.control.status import StageShown, Status
 from agent.first_run import join_with_file
 from agent.history import History, Meter
 from agent.joining import join

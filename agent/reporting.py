@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.control.protocol import (
+from agent.control.status import (
     Contribution,
     Countdown,
     DeviceShown,

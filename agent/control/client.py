@@ -26,12 +26,12 @@ from agent.control.protocol import (
     Greeting,
     Order,
     Refused,
-    Status,
     Subscribe,
     Told,
     decode_from_service,
     encode,
 )
+from agent.control.status import Status
 
 GREETING_WAIT_S = 2.0
 """A first instance that is alive but hung is worth an error, not a wait."""

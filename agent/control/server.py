@@ -28,13 +28,13 @@ from agent.control.protocol import (
     Greeting,
     Order,
     Refused,
-    Status,
     Subscribe,
     Told,
     decode_greeting,
     decode_order,
     encode,
 )
+from agent.control.status import Status
 
 log = logging.getLogger(__name__)
 

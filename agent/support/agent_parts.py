@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from agent.control.protocol import Status
+from agent.control.status import Status
 from agent.logs.handlers import log_files
 from agent.settings import LOG_NAME, load_settings, read_state
 from agent.support.bundle import Part

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMenu
 
-from agent.control.protocol import DeviceShown, Status
+from agent.control.status import DeviceShown, Status
 from agent.tray.commands import Commands
 from agent.tray.texts import Texts
 from agent.tray.view import Ability, Shown, why_not_switch

@@ -14,13 +14,13 @@ from agent.control.protocol import (
     Leave,
     Order,
     Pause,
-    PolicyValue,
     Quit,
     Refused,
     Release,
     Resume,
     SwitchDevice,
 )
+from agent.control.status import PolicyValue
 from agent.tray.bridge import Bridge
 from agent.tray.texts import Texts
 from agent.tray.view import CONSENT_FIELD

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
-from agent.control.protocol import PolicyRow, Status
+from agent.control.status import PolicyRow, Status
 from agent.look.widgets import fit, heading, label, scrolled, title
 from agent.tray.pages.editors import said
 from agent.tray.texts import Texts

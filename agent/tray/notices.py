@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.control.protocol import Status
+from agent.control.status import Status
 
 Kind = Literal["approved", "policy", "identity"]
 

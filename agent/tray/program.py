@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QSettings, Qt, QTimer
 from PySide6.QtWidgets import QApplication, QDialog, QMessageBox
 
-from agent.control.protocol import Status
+from agent.control.status import Status
 from agent.look.icons import app_icon
 from agent.tray.actions import Actions
 from agent.tray.bridge import Bridge

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.control.protocol import DeviceShown, Phase, PolicyRow, ReasonShown, Status
+from agent.control.status import DeviceShown, Phase, PolicyRow, ReasonShown, Status
 from agent.tray.texts import Texts
 
 StateIcon = Literal["idle", "contributing", "paused", "waiting", "attention", "offline"]

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from agent.control.protocol import Status
+from agent.control.status import Status
 from agent.look.icons import app_icon
 from agent.look.widgets import announce, fit, label
 from agent.tray.pages.page import Page

@@ -22,7 +22,7 @@ from agent.volunteer.reasons import Reason, ReasonCode
 
 
 class Phase(enum.StrEnum):
-    """Where the agent stands; the names are those of `agent.control.protocol.Phase`."""
+    """Where the agent stands; the names are those of `agent.control.status.Phase`."""
 
     UNENROLLED = "unenrolled"
     PENDING = "pending"

@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtCore import QSettings, QSize
 from pytestqt.qtbot import QtBot
 
-from agent.control.protocol import Status
+from agent.control.status import Status
 from agent.tray.bridge import Bridge
 from agent.tray.launch import Launch
 from agent.tray.program import TrayProgram

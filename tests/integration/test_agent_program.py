@@ -20,7 +20,8 @@ from agent import cli
 from agent.control.client import ControlClient
 from agent.control.endpoint import UnixSocket, endpoint_of
 from agent.control.errors import OrderRefused
-from agent.control.protocol import Enrol, Leave, Pause, QueryHistory, Quit, Release, Resume, Status, Told
+from agent.control.protocol import Enrol, Leave, Pause, QueryHistory, Quit, Release, Resume, Told
+from agent.control.status import Status
 from agent.devices import find_runtime
 from agent.history import Meter
 from agent.link import invite as invites

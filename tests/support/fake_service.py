@@ -18,9 +18,6 @@ from agent.control.errors import OrderRefused
 from agent.control.protocol import (
     Answer,
     AskProbes,
-    Contribution,
-    Countdown,
-    DeviceShown,
     Done,
     Enrol,
     Findings,
@@ -28,17 +25,14 @@ from agent.control.protocol import (
     History,
     HistoryRow,
     Order,
-    PolicyRow,
     Probes,
     ProbeShown,
     QueryHistory,
-    ReasonShown,
     RunDoctor,
-    StageShown,
-    Status,
     Told,
 )
 from agent.control.server import ControlServer
+from agent.control.status import Contribution, Countdown, DeviceShown, PolicyRow, ReasonShown, StageShown, Status
 from agent.link.messages import PROTOCOL, Device, FromAgent, Heartbeat, Hello, Holding, PolicyKept, Yield
 from agent.seen import ConsoleView
 from agent.volunteer.explain import SENTENCES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 
-from agent.control.protocol import Status
+from agent.control.status import Status
 from agent.look.widgets import Table, heading, label
 from agent.tray.pages.page import Page
 from agent.tray.texts import Texts

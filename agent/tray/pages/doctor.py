@@ -6,7 +6,8 @@ from PySide6.QtCore import QProcess, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton
 
-from agent.control.protocol import Answer, AskProbes, Findings, FindingShown, Probes, Refused, RunDoctor, Status
+from agent.control.protocol import Answer, AskProbes, Findings, FindingShown, Probes, Refused, RunDoctor
+from agent.control.status import Status
 from agent.look.widgets import Table, announce, heading, label
 from agent.tray.bridge import Bridge
 from agent.tray.launch import Launch, findings_of

@@ -10,7 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QValidator, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QLineEdit, QSpinBox, QVBoxLayout, QWidget
 
-from agent.control.protocol import PolicyRow, PolicyValue
+from agent.control.status import PolicyRow, PolicyValue
 from agent.tray.numbers import Numbers
 from agent.tray.texts import Texts
 

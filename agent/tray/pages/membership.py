@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFormLayout, QHBoxLayout, QLabel, QMessageBox, QPushButton
 
-from agent.control.protocol import Status
+from agent.control.status import Status
 from agent.look.widgets import label
 from agent.tray.actions import Actions
 from agent.tray.commands import Commands

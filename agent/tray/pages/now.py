@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from agent.control.protocol import Contribution, DeviceShown, StageShown, Status
+from agent.control.status import Contribution, DeviceShown, StageShown, Status
 from agent.look.widgets import TITLE_SCALE, Picture, heading, label
 from agent.tray.actions import Actions
 from agent.tray.commands import Commands

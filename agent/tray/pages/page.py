@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from agent.control.protocol import Status
+from agent.control.status import Status
 from agent.look.widgets import scrolled, title
 from agent.tray.texts import Texts
 from agent.tray.view import Shown

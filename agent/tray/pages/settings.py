@@ -8,7 +8,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QPushButton, QWidget
 from shiboken6 import isValid
 
-from agent.control.protocol import Answer, ChangeSetting, PolicyRow, PolicyValue, Refused, Status
+from agent.control.protocol import Answer, ChangeSetting, Refused
+from agent.control.status import PolicyRow, PolicyValue, Status
 from agent.look.widgets import announce, heading, label
 from agent.tray.commands import Commands
 from agent.tray.pages.editors import editor_for, said

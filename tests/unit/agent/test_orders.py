@@ -17,7 +17,7 @@ import pytest
 from agent.control import protocol as wire
 from agent.control.errors import OrderRefused
 from agent.control.log_orders import LogLevels, SetLogLevel
-from agent.control.protocol import PolicyRow, Status
+from agent.control.status import PolicyRow, Status
 from agent.history import History
 from agent.logs.levels import LEVELS_HERE
 from agent.logs.types import LoggerLevel

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.control.protocol import Contribution, Countdown, StageShown
+from agent.control.status import Contribution, Countdown, StageShown
 from agent.link.messages import Device, Heartbeat
 from agent.reporting import Parts, policy_rows, status_of
 from agent.seen import ConsoleView

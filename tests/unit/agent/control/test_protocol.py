@@ -13,16 +13,14 @@ from agent.control import protocol
 from agent.control.protocol import (
     LENGTH,
     MAX_REQUEST_BYTES,
-    Contribution,
     ControlProtocolError,
     Enrol,
     Greeting,
     Order,
     Pause,
-    PolicyRow,
-    Status,
     Subscribe,
 )
+from agent.control.status import Contribution, PolicyRow, PolicyValue, Status
 
 
 def make_status(**changes: typing.Any) -> Status:
@@ -48,7 +46,7 @@ def test_a_message_begins_with_its_length() -> None:
 
 
 @pytest.mark.parametrize("value", [True, 3, 0.5, "never", ["a.exe"], None])
-def test_a_policy_value_keeps_its_type(value: protocol.PolicyValue) -> None:
+def test_a_policy_value_keeps_its_type(value: PolicyValue) -> None:
     sent = make_status(policy=[PolicyRow("any", "switch", value, "admin", {"employee": value})])
     got = protocol.decode_from_service(protocol.encode(sent)[4:])
     assert got == sent

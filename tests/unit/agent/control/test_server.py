@@ -36,13 +36,13 @@ from agent.control.protocol import (
     Refused,
     Resume,
     RunDoctor,
-    Status,
     Subscribe,
     Told,
     decode_from_service,
     encode,
 )
 from agent.control.server import ControlServer
+from agent.control.status import Status
 from tests.support.patience import PATIENCE_S, until
 from tests.unit.agent.control.test_protocol import make_status
 

@@ -24,7 +24,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from agent.control.protocol import ChangeSetting, PolicyValue, QueryHistory, RunDoctor
+from agent.control.protocol import ChangeSetting, QueryHistory, RunDoctor
+from agent.control.status import PolicyValue
 from agent.tray.consent import ConsentDialog
 from agent.tray.launch import Launch
 from agent.tray.pages.chart import Chart

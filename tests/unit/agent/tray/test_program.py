@@ -16,7 +16,6 @@ from PySide6.QtWidgets import QApplication, QCheckBox, QLabel, QMenu, QMessageBo
 from agent.control.protocol import (
     ChangeSetting,
     ContributeNow,
-    DeviceShown,
     Enrol,
     Leave,
     Order,
@@ -24,9 +23,9 @@ from agent.control.protocol import (
     Quit,
     Release,
     Resume,
-    Status,
     SwitchDevice,
 )
+from agent.control.status import DeviceShown, Status
 from agent.look import palettes
 from agent.tray.consent import ConsentDialog
 from agent.tray.launch import Launch

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import agent.tray
-from agent.control import protocol
+from agent.control import status
 from agent.tray import actions, notices
 from agent.tray.icons import STATE_ICONS
 from agent.tray.pages import help as help_page
@@ -41,12 +41,12 @@ GROUPS: dict[str, list[str]] = {
     "choice": ["always", "never"],
     "company": [f"{name}{end}" for name in ("never", "kept", "sees") for end in ("", "_heading")],
     "consent": [f"{name}_heading" for name in ("what", "when", "how_much", "sees", "never", "change")],
-    "countdown": ["if_away", *choices(typing.get_type_hints(protocol.Countdown)["what"])],
+    "countdown": ["if_away", *choices(typing.get_type_hints(status.Countdown)["what"])],
     "doctor": ["verdict", "check", "said", "probe", "value", "source", "age"],
-    "headline": choices(protocol.Phase),
+    "headline": choices(status.Phase),
     "help": [f"{name}{end}" for name in help_page.SECTIONS for end in ("", "_heading")],
     "history": ["when", "hours", "tokens", "energy", "period", "measure"],
-    "link": choices(protocol.LinkPhase),
+    "link": choices(status.LinkPhase),
     "measure": list(history.MEASURES),
     "membership": list(membership.FACTS),
     "now": ["today", "total"],
@@ -58,7 +58,7 @@ GROUPS: dict[str, list[str]] = {
     "reason": [code.value for code in ReasonCode],
     "said": ["paused", "resumed", "released", "contribute", "changed", "left", "quit"],
     "seen": list(make_told().seen()),
-    "set_by": choices(protocol.SetBy),
+    "set_by": choices(status.SetBy),
     "settings.section": [*settings.SECTIONS, "other"],
     "state": list(STATE_ICONS),
     "verdict": ["ok", "problem", "unknown"],

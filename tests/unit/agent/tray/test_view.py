@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.control import protocol
-from agent.control.protocol import Countdown, StageShown, Status
+from agent.control.status import Countdown, LinkPhase, Phase, PolicyRow, StageShown, Status
 from agent.tray.texts import LANGUAGES, Texts, load_texts
 from agent.tray.view import ABILITIES, MAX_TOOLTIP_CHARS, Shown, can_change, must_ask_consent, show, ticks
 from agent.volunteer.reasons import ReasonCode
 from tests.support.fake_service import NOW_S, make_reason, make_row, make_status
 
 TEXTS = {language: load_texts(language) for language in LANGUAGES}
-PHASES = typing.get_args(protocol.Phase)
+PHASES = typing.get_args(Phase)
 STAGE = StageShown(1, 0, 0, 14, "paged", "CPU")
 
 
@@ -163,7 +162,7 @@ def test_an_installed_chat_needs_no_address() -> None:
         (make_row("schedule", "schedule", "always"), False),
     ],
 )
-def test_consent_is_asked_for_until_the_owner_has_answered(row: protocol.PolicyRow, asks: bool) -> None:
+def test_consent_is_asked_for_until_the_owner_has_answered(row: PolicyRow, asks: bool) -> None:
     assert must_ask_consent(make_status(policy=[row])) is asks
 
 
@@ -187,7 +186,7 @@ STATUSES = st.builds(
     reasons=REASONS,
     countdown=st.none() | st.builds(Countdown, st.sampled_from(["starts", "resumes", "releases"]), st.floats()),
     pause_until_s=st.none() | st.just(float("inf")) | st.floats(0, 4e9),
-    link=st.sampled_from(typing.get_args(protocol.LinkPhase)),
+    link=st.sampled_from(typing.get_args(LinkPhase)),
     link_message=st.sampled_from(["", "Why. " * 60]),
     stages=st.lists(st.builds(msgspec.structs.replace, st.just(STAGE), done=st.floats(-1, 2)), max_size=2),
 )

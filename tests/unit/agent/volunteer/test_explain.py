@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from agent.control import protocol
+from agent.control import status
 from agent.volunteer.explain import PHASES, SENTENCES, duration, explain, sentence
 from agent.volunteer.policy import Policy
 from agent.volunteer.reasons import SEVERITY, Reason, ReasonCode, Severity
@@ -28,8 +28,8 @@ def test_every_code_has_a_severity_and_a_sentence_with_and_without_a_detail() ->
 
 
 def test_phases_are_those_of_the_control_socket() -> None:
-    assert {phase.value for phase in Phase} == set(get_args(protocol.Phase))
-    assert {severity.name.lower() for severity in Severity} == set(get_args(protocol.Severity))
+    assert {phase.value for phase in Phase} == set(get_args(status.Phase))
+    assert {severity.name.lower() for severity in Severity} == set(get_args(status.Severity))
 
 
 def test_the_headline_says_when_it_starts_after_the_owner_leaves_and_counts_down_then() -> None:
