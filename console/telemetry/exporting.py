@@ -7,7 +7,7 @@ global: two consoles in one process do not mix.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from urllib.parse import urlsplit
 
@@ -44,7 +44,8 @@ def traces_url(endpoint: str) -> str:
 class _Open:
     span: trace.Span
     context: otel_context.Context
-    answers: int = 0
+    endings: list[str] = field(default_factory=list)
+    """Of the answers so far."""
 
 
 class OtlpTracer:
@@ -85,14 +86,15 @@ class OtlpTracer:
         known = self._open.get(ended.trace)
         if known is None:
             return
-        if known.answers == 0:
+        if not known.endings:
             known.span.set_attributes(answer_attributes(ended))
-        for phase in phase_spans(ended, known.answers, time.time_ns()):
+        for phase in phase_spans(ended, len(known.endings), time.time_ns()):
             span = self._tracer.start_span(
                 phase.name, context=known.context, start_time=phase.from_ns, attributes=phase.attributes
             )
             span.end(phase.to_ns)
-        known.answers += 1
+        known.endings.append(ended.code or ended.ending)
+        known.span.set_attribute("gen_ai.response.finish_reasons", known.endings)
 
     def end(self, number: int, outcome: str) -> None:
         """Close the span of a request."""
@@ -101,6 +103,7 @@ class OtlpTracer:
             return
         known.span.set_attribute("fallow.outcome", outcome)
         if outcome not in COMPLETE and outcome != "cancelled":
+            known.span.set_attribute("error.type", outcome)
             known.span.set_status(Status(StatusCode.ERROR, outcome))
         known.span.end()
 

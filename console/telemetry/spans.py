@@ -10,6 +10,13 @@ from console.telemetry.tracing import TracedRequest
 
 Value = str | int | float | list[str]
 NANO = 1_000_000_000
+_OPERATIONS: Mapping[str, Mapping[str, Value]] = {
+    "/v1/chat/completions": {"gen_ai.operation.name": "chat", "openai.api.type": "chat_completions"},
+    "/v1/completions": {"gen_ai.operation.name": "text_completion"},
+    # The conventions know no operation of this name: a response is a turn of a conversation.
+    "/v1/responses": {"gen_ai.operation.name": "chat", "openai.api.type": "responses"},
+}
+"""By route, the names that the conventions for OpenAI's API have for what is asked."""
 
 
 class Span(NamedTuple):
@@ -26,9 +33,11 @@ def request_attributes(request: TracedRequest) -> dict[str, Value]:
     return {
         "http.request.method": request.method,
         "http.route": request.route,
-        "gen_ai.operation.name": "chat" if "chat" in request.route else "text_completion",
+        "gen_ai.provider.name": "fallow",
         "gen_ai.request.model": request.model,
         "fallow.request_id": request.request_id,
+        **_OPERATIONS[request.route],
+        **({"gen_ai.request.choice.count": request.answers} if request.answers != 1 else {}),
     }
 
 
@@ -66,7 +75,7 @@ def answer_attributes(ended: EndedAnswer) -> dict[str, Value]:
     return {
         "gen_ai.usage.input_tokens": ended.usage.prompt_tokens,
         "gen_ai.usage.output_tokens": ended.usage.completion_tokens,
-        "fallow.cached_tokens": ended.usage.cached_tokens,
+        "gen_ai.usage.cache_read.input_tokens": ended.usage.cached_tokens,
         "fallow.first_token_ms": ended.timings.first_token_ms,
         "fallow.slowest": ended.details.slowest,
     }

@@ -16,7 +16,10 @@ LONGEST_CONTEXT = 512
 
 
 class TracedRequest(NamedTuple):
-    """A request for answers: what is said of it in a trace. `context` are its headers that name the client's trace."""
+    """A request for `answers` answers: what is said of it in a trace.
+
+    `route` is a path of the API, `context` are the request's headers that name the client's trace.
+    """
 
     number: int
     method: str
@@ -24,6 +27,7 @@ class TracedRequest(NamedTuple):
     request_id: str
     model: str
     context: Mapping[str, str]
+    answers: int = 1
 
 
 class Tracer(Protocol):

@@ -73,8 +73,10 @@ async def test_legacy_completions(http: httpx2.AsyncClient, fields: dict[str, An
 async def test_responses(http: httpx2.AsyncClient, model: ScriptedModel, reason: str) -> None:
     model.script = [*says("a", "b")[:-1], finished(reason=reason)]
     asked = {"model": "small", "input": "Hi", "instructions": "Be kind.", "metadata": {"a": "b"}, "temperature": 0}
-    check(Response, await body(http, "/v1/responses", asked))
-    for event in await events(http, "/v1/responses", asked):
+    check(Response, await body(http, "/v1/responses", asked), extensions={"timings"})
+    for event in await events(http, "/v1/responses", asked | {"stream_options": {"include_details": True}}):
+        if event["type"] in {"response.completed", "response.incomplete"}:
+            assert {event["response"].pop(name) is not None for name in ("timings", "details")} == {True}
         check(EVENTS, event)
     model.script = [Text("a", [1]), Failed("stage_lost", "A PC left; send the request again.")]
     for event in await events(http, "/v1/responses", asked):

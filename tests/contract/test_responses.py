@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
+import msgspec
 import openai
 import pytest
 
-from console.pipeline.types import Failed, Text, Waiting
+from console.pipeline.parts import TimeParts
+from console.pipeline.types import Details, Failed, Reading, Text, Waiting
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, ScriptedModel, chat_app, finished, says, serving
 from tests.support.patience import PATIENCE_S
@@ -75,6 +77,37 @@ async def test_a_stream_has_its_typed_events_in_order_and_numbered(client: opena
         async for _ in stream:
             pass
         assert (await stream.get_final_response()).output_text == "Good day"
+
+
+async def test_a_response_says_where_its_time_went_as_other_answers_do(
+    client: openai.AsyncOpenAI, model: ScriptedModel
+) -> None:
+    chat: Any = await client.chat.completions.create(model="small", messages=[{"role": "user", "content": "Hello"}])
+    timings = (await ask(client)).timings
+    assert timings == chat.model_extra["timings"]
+    assert (timings["total_ms"], set(timings["parts"])) == (20.0, set(TimeParts.__struct_fields__))
+    events = [event async for event in await ask(client, stream=True)]
+    assert events[-1].response.timings == timings
+    told = [event.response.model_extra for event in events if hasattr(event, "response")]
+    assert told[:-1] == [{}] * (len(told) - 1), "what has not ended has no times"
+    assert "details" not in events[-1].response.model_extra, "nobody asked for them"
+
+
+async def test_a_stream_tells_who_answered_if_it_is_asked(
+    client: openai.AsyncOpenAI, model: ScriptedModel, url: str
+) -> None:
+    ended = finished()
+    details = Details(["ann", "bob"], 3, 2, slowest="inference on ann")
+    model.script = [Reading(256, 600), Text("Good", [1]), msgspec.structs.replace(ended, details=details)]
+    asked = {"model": "small", "input": "Hi", "stream": True, "stream_options": {"include_details": True}}
+    headers = {"Authorization": f"Bearer {CHAT_KEY}"}
+    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as http:
+        events = (await http.post("/v1/responses", json=asked)).text.strip().split("\n\n")
+        assert events[0] == ": reading, 256 of 600 tokens"
+        last = json.loads(events[-1].partition("\ndata: ")[2])["response"]
+        assert msgspec.convert(last["details"], Details) == details
+        asked["stream_options"] = {"include_obfuscation": False}
+        assert ": reading" not in (await http.post("/v1/responses", json=asked)).text
 
 
 async def test_an_answer_that_met_its_limit_is_incomplete(client: openai.AsyncOpenAI, model: ScriptedModel) -> None:
@@ -150,6 +183,10 @@ async def test_errors_before_the_first_byte_are_as_everywhere(
         ({"text": {"format": {"type": "json_object"}}}, "text"),
         ({"reasoning": {"effort": "high"}}, "reasoning"),
         ({"truncation": "auto"}, "truncation"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options"),
+        ({"stream_options": {"include_details": True}}, "stream_options"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream_options": {"include_details": "yes"}}, "stream_options.include_details"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"stop": "x"}, "stop"),
         ({"max_tokens": 5}, "max_tokens"),

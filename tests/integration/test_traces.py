@@ -31,6 +31,8 @@ from console.service import ConsoleService
 from console.telemetry import exporting
 from console.telemetry.exporting import OtlpTracer, traces_url
 from console.telemetry.opening import open_tracer
+from console.telemetry.spans import request_attributes
+from console.telemetry.tracing import TracedRequest
 from tests.conftest import ExpectLogs
 from tests.support.api import CHAT_KEY, Counted, Keys, Models, serving
 from tests.support.patience import PATIENCE_S, until
@@ -133,6 +135,37 @@ async def test_an_answer_is_one_span_with_its_phases_below_it_and_no_word_of_it(
     assert (named["service.name"], named["service.version"]) == ("fallow-console", "9.9")
 
 
+@pytest.mark.parametrize(
+    ("route", "asked", "operation", "api"),
+    [
+        (CHAT, BODY, "chat", "chat_completions"),
+        ("/v1/completions", {"model": "toy", "prompt": "Once"}, "text_completion", None),
+        ("/v1/responses", {"model": "toy", "input": QUESTION}, "chat", "responses"),
+    ],
+)
+async def test_every_endpoint_is_named_as_the_conventions_name_it(
+    traced: Traced, route: str, asked: dict[str, Any], operation: str, api: str | None
+) -> None:
+    answer = await traced.http.post(route, json=asked)
+    assert answer.json()["timings"]["parts"], answer.text
+    await traced.tracer.close()
+    (request,) = traced.collector.requests()
+    said = attributes(request)
+    assert (said["http.route"], said["gen_ai.operation.name"], said.get("openai.api.type")) == (route, operation, api)
+    assert (said["gen_ai.provider.name"], said["gen_ai.request.model"]) == ("fallow", "toy")
+    assert [one.string_value for one in said["gen_ai.response.finish_reasons"].values] == [said["fallow.outcome"]]
+    assert "gen_ai.request.choice.count" not in said, "it is one"
+    decode = traced.collector.below(request)[-1]
+    assert {"fallow.compute_ms", "fallow.link_ms", "fallow.turn_ms"} <= attributes(decode).keys()
+
+
+def test_every_endpoint_that_answers_has_a_name_in_traces() -> None:
+    endpoints = OpenAIRoutes(Models(), Gate(Keys()), Quotas(Counted())).endpoints()
+    for path in [endpoint.path for endpoint in endpoints if endpoint.streams]:
+        named = request_attributes(TracedRequest(1, "POST", path, "req-1", "toy", {}))
+        assert named["gen_ai.operation.name"] in {"chat", "text_completion"}
+
+
 async def test_without_a_trace_of_the_client_or_with_a_broken_one_there_is_a_new_one(traced: Traced) -> None:
     for header in ({}, {"traceparent": f"00-{'0' * 32}-{ABOVE}-01"}, {"traceparent": "x" * 9000}):
         assert (await traced.ask(header)).status_code == 200
@@ -170,6 +203,8 @@ async def test_each_of_several_answers_has_its_phases(traced: Traced) -> None:
     assert (await traced.ask(n=2)).status_code == 200
     await traced.tracer.close()
     (request,) = traced.collector.requests()
+    said = attributes(request)
+    assert (said["gen_ai.request.choice.count"], len(said["gen_ai.response.finish_reasons"].values)) == (2, 2)
     decodes = [span for span in traced.collector.below(request) if span.name == "decode"]
     assert sorted(attributes(span)["fallow.answer"] for span in decodes) == [0, 1]
 
@@ -192,6 +227,7 @@ async def test_an_answer_that_fails_is_an_error_and_one_that_nobody_waits_for_is
     left, failed = traced.collector.requests()
     assert (attributes(left)["fallow.outcome"], left.status.code) == ("cancelled", Status.STATUS_CODE_UNSET)
     assert (attributes(failed)["fallow.outcome"], failed.status.code) == ("stage_lost", Status.STATUS_CODE_ERROR)
+    assert (attributes(failed)["error.type"], attributes(left).get("error.type")) == ("stage_lost", None)
 
 
 async def test_a_collector_that_is_away_disturbs_nobody(

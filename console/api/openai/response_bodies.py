@@ -11,7 +11,7 @@ from console.api.http import ErrorEnvelope
 from console.api.openai.response_requests import ResponsesRequest
 from console.api.openai.shapes import Answered, Identity, note
 from console.api.openai.speech import Content, Part, SpeechReader
-from console.pipeline.types import Ending, Finished, Reading, Recovering, Text, Usage, Waiting
+from console.pipeline.types import Details, Ending, Finished, Reading, Recovering, Text, Timings, Usage, Waiting
 
 Status = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -71,7 +71,10 @@ class TextConfig(msgspec.Struct, frozen=True):
 
 
 class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A response. Nothing is stored, so it cannot be asked for again."""
+    """A response. Nothing is stored, so it cannot be asked for again.
+
+    Extensions: `timings` (ms) of one that is complete; `details`, of a stream that was asked for them.
+    """
 
     id: str
     object: Literal["response"] = "response"
@@ -95,6 +98,8 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None
     user: None = None
+    timings: Timings | msgspec.UnsetType = msgspec.UNSET
+    details: Details | msgspec.UnsetType = msgspec.UNSET
 
 
 def response_usage(usage: Usage) -> ResponseUsage:
@@ -114,7 +119,7 @@ def response_body(
     status: Status = "in_progress",
     output: list[OutputMessage] | None = None,
     *,
-    usage: Usage | None = None,
+    finished: Finished | None = None,
     error: ResponseFailure | None = None,
 ) -> ResponseBody:
     """Return a response as it is at some time of its life."""
@@ -131,7 +136,9 @@ def response_body(
         output=output or [],
         temperature=1.0 if asked.temperature is None else asked.temperature,
         top_p=1.0 if asked.top_p is None else asked.top_p,
-        usage=None if usage is None else response_usage(usage),
+        usage=None if finished is None else response_usage(finished.usage),
+        timings=msgspec.UNSET if finished is None else finished.timings,
+        details=finished.details if finished is not None and asked.stream and asked.include_details else msgspec.UNSET,
     )
 
 
@@ -151,7 +158,7 @@ def _spoken(parts: Sequence[Part]) -> str:
 def _ended(identity: Identity, asked: ResponsesRequest, text: str, finished: Finished) -> ResponseBody:
     status: Literal["completed", "incomplete"] = "incomplete" if finished.reason == "length" else "completed"
     message = OutputMessage(item_id(identity), status, [OutputPart(text)])
-    return response_body(identity, asked, status, [message], usage=finished.usage)
+    return response_body(identity, asked, status, [message], finished=finished)
 
 
 def item_id(identity: Identity) -> str:
@@ -179,7 +186,7 @@ class ResponseWriter:
             return self._delta(_spoken(self._speech.push(event.text)))
         if isinstance(event, Finished):
             return self._delta(_spoken(self._speech.flush())) + self._opening() + self._end(event)
-        return note(event, details=False)
+        return note(event, details=self._asked.include_details)
 
     def failed(self, place: int, envelope: bytes, reason: Ending) -> bytes:
         """Return the last events: the error, also as an object of its own that makes SDKs raise, and the response."""

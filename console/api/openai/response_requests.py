@@ -46,6 +46,13 @@ class InputMessage(msgspec.Struct, frozen=True):
         return Message(self.role, text).plain(where)
 
 
+class ResponseStreamOptions(msgspec.Struct, frozen=True):
+    """What a stream carries beside text; `include_details` is an extension, as of the other endpoints."""
+
+    include_obfuscation: bool | None = None
+    include_details: bool | None = None
+
+
 class ResponsesRequest(AnyRequest, frozen=True, kw_only=True):
     """The supported parameters. `metadata` comes back as it was sent; nothing is stored, whatever `store` says."""
 
@@ -54,11 +61,17 @@ class ResponsesRequest(AnyRequest, frozen=True, kw_only=True):
     max_output_tokens: Positive | None = None
     metadata: dict[str, str] | None = None
     store: bool | None = None
+    stream_options: ResponseStreamOptions | None = None
 
     @property
     def wanted_tokens(self) -> int | None:
         """How many tokens the answer has at most; None: as many as fit."""
         return self.max_output_tokens
+
+    @property
+    def include_details(self) -> bool:
+        """Whether a stream tells how its answer comes about."""
+        return self.stream_options is not None and bool(self.stream_options.include_details)
 
     def plain_messages(self) -> list[dict[str, Any]]:
         """Return the conversation, the instructions first."""
@@ -66,6 +79,13 @@ class ResponsesRequest(AnyRequest, frozen=True, kw_only=True):
         if isinstance(self.input, str):
             return [*said, {"role": "user", "content": self.input}]
         return said + [message.plain(f"input[{place}]") for place, message in enumerate(self.input)]
+
+
+def _asks_for_details_only(value: object) -> bool:
+    fields = ResponseStreamOptions.__struct_fields__
+    return value is None or (
+        isinstance(value, dict) and value.keys() <= {*fields} and is_empty(value.get("include_obfuscation"))
+    )
 
 
 RESPONSES_REFUSALS: Refusals = {
@@ -76,7 +96,7 @@ RESPONSES_REFUSALS: Refusals = {
     "previous_response_id": is_empty,
     "prompt": is_empty,
     "reasoning": is_empty,
-    "stream_options": one_of({}, {"include_obfuscation": False}),
+    "stream_options": _asks_for_details_only,
     "text": one_of({}, {"format": {"type": "text"}}),
     "tool_choice": one_of("none", "auto"),
     "tools": is_empty,
@@ -98,7 +118,10 @@ def parse_responses(raw: dict[str, Any], ignored: IgnoredFields) -> ResponsesReq
             raise unsupported(name)
     _refuse_items(raw.get("input"))
     ignored.tell(raw.keys() & _HARMLESS)
-    return convert(raw, ResponsesRequest)
+    asked = convert(raw, ResponsesRequest)
+    if asked.include_details and not asked.stream:
+        raise wrong("stream_options", "Details of an answer are only told in a stream: set 'stream' to true.")
+    return asked
 
 
 def _refuse_items(items: object) -> None:

@@ -247,7 +247,7 @@ class OpenAIRoutes:
         if trace:
             told = TracedRequest(
                 trace, request.method, request.url.path, request.state.request_id, generator.model_id,
-                context_of(request.headers),
+                context_of(request.headers), len(generations),
             )  # fmt: skip
             events = traced(events, self._tracer, told)
         names = (identity.answer_id, request.state.request_id)
