@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from agent.link.identity import DeviceId
 from console.registry.audit import CONSOLE, Actor, note
 from console.registry.database import Database
-from console.registry.devices import device_row, owner_of_key
+from console.registry.device_rows import device_row, owner_of_key
 from console.registry.errors import Cloned, RequestRefused
 from console.registry.models import CertificateRow, DeviceRow
 from console.registry.records import CertificateRecord

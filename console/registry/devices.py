@@ -13,21 +13,19 @@ lets it in again. An evicted or retired one needs a new invite. A banned PC neve
 from __future__ import annotations
 
 import secrets
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice, takewhile
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
-from sqlalchemy import func, or_, select
+from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 
 from agent.link.identity import DeviceId
 from console.registry.audit import CONSOLE, Actor, note
 from console.registry.database import Database
-from console.registry.errors import NotFound, WrongState
+from console.registry.device_names import device_names
+from console.registry.device_rows import device_record, device_row, owner_of_key
+from console.registry.errors import WrongState
 from console.registry.invites import clean_tags
 from console.registry.models import CertificateRow, DeviceRow
 from console.registry.records import DeviceRecord, DeviceState, KeyProtection
@@ -40,7 +38,6 @@ CLONED = (
     "with `fallow-agent enrol --force`, then let an administrator resume this one."
 )
 _MAY_RETURN = frozenset({"evicted", "expired", "retired"})
-_MIN_PREFIX = 4
 
 
 class DeviceRequest(msgspec.Struct, frozen=True):
@@ -247,14 +244,14 @@ class Devices:
         Raises NotFound for none and for more than one.
         """
         with self._database.reading() as session:
-            return device_record(session.get_one(DeviceRow, _names(session).find(text)))
+            return device_record(session.get_one(DeviceRow, device_names(session).find(text)))
 
     def ids_of(self, texts: Sequence[str]) -> Sequence[DeviceId]:
         """Find the device of each text, as `resolve` does, in one look at the table. Raises NotFound."""
         if not texts:
             return []
         with self._database.reading() as session:
-            names = _names(session)
+            names = device_names(session)
         return [names.find(text) for text in texts]
 
     def count(self) -> int:
@@ -283,74 +280,8 @@ class Devices:
             return [device_record(row) for row in session.scalars(query)]
 
 
-class _Names:
-    """What administrators may call devices: their ids and codes."""
-
-    def __init__(self, codes: Iterable[tuple[str, str]]) -> None:
-        self._by_code: defaultdict[str, set[str]] = defaultdict(set)
-        self._ids: list[str] = []
-        for device_id, code in codes:
-            self._ids.append(device_id)
-            self._by_code[code.replace("-", "")].add(device_id)
-        self._ids.sort()
-
-    def find(self, text: str) -> DeviceId:
-        """Return the one device with this id, beginning of an id, or code. Raises NotFound."""
-        wanted = text.strip()
-        found = set(self._by_code.get(wanted.upper().replace("-", ""), ()))
-        if len(wanted) >= _MIN_PREFIX:
-            start = wanted.lower()
-            later = islice(self._ids, bisect_left(self._ids, start), None)
-            found.update(takewhile(lambda device_id: device_id.startswith(start), later))
-        if len(found) != 1:
-            problem = "No device has" if not found else f"{len(found)} devices have"
-            raise NotFound(f"{problem} the id or code {wanted!r}; see `fallow-console agents`.")
-        return DeviceId(found.pop())
-
-
-def _names(session: Session) -> _Names:
-    rows = session.execute(select(DeviceRow.device_id, DeviceRow.device_code))
-    return _Names((device_id, code) for device_id, code in rows)
-
-
-def owner_of_key(session: Session, spki_sha256: str) -> DeviceRow | None:
-    """Return the device that has this key, is to have it, or once had it."""
-    had = select(CertificateRow.device_id).where(CertificateRow.spki_sha256 == spki_sha256)
-    keys = (DeviceRow.spki_sha256 == spki_sha256, DeviceRow.next_spki_sha256 == spki_sha256)
-    return session.scalars(select(DeviceRow).where(or_(*keys, DeviceRow.device_id.in_(had))).limit(1)).one_or_none()
-
-
-def device_row(session: Session, device_id: DeviceId) -> DeviceRow:
-    """Return a device's row, locked for a change. Raises NotFound."""
-    row = session.get(DeviceRow, device_id, with_for_update=True)
-    if row is None:
-        raise NotFound(f"There is no device {device_id}; see `fallow-console agents`.")
-    return row
-
-
 def _expect(row: DeviceRow, wanted: str, *states: str) -> None:
     if row.state not in states:
         raise WrongState(
             f"The device {row.device_id} is {row.state} and cannot be {wanted}; see `fallow-console agents`."
         )
-
-
-def device_record(row: DeviceRow) -> DeviceRecord:
-    """Return the frozen record of a row."""
-    return DeviceRecord(
-        device_id=DeviceId(row.device_id),
-        spki_sha256=row.spki_sha256,
-        state=cast("DeviceState", row.state),
-        reason=row.reason,
-        name=row.name,
-        facts=row.facts,
-        device_code=row.device_code,
-        key_protection=cast("KeyProtection", row.key_protection),
-        token_id=row.token_id,
-        generation=row.generation,
-        created_s=row.created_s,
-        approved_s=row.approved_s,
-        seen_s=row.seen_s,
-        tags=row.tags,
-        machine_sha256=row.machine_sha256,
-    )
