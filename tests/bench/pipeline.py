@@ -2,9 +2,10 @@
 
 All in one run. Each "machine" computes with one thread on one core; its I/O, the console and the client use whatever is
 left. Rounds interleave the measures, so that a noisy minute hits all of them; every figure is the median over the
-rounds. A rate counts tokens after the first one of each stream, so prompt processing is left out everywhere. Numerics:
-`fast`. What speculates is asked to correct texts, and is compared with openvino_genai doing the same. How well guesses
-go depends on the text far more than on anything else, so there every round asks for all of the corrections.
+rounds. A rate counts tokens after the first one of a stream, and of several only while all of them are past their
+prompts and none has ended, so prompt processing is left out everywhere. Numerics: `fast`. What speculates is asked to
+correct texts, and is compared with openvino_genai doing the same. How well guesses go depends on the text far more than
+on anything else, so there every round asks for all of the corrections.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tests.bench import interference, traffic
 from tests.bench.json_process import ROOT
 from tests.bench.machines import Machine
 from tests.bench.prompts import edits, numbered, questions
-from tests.bench.served import at_once, latencies, listen, rate
+from tests.bench.served import at_once, decode_rate, latencies, listen, rate
 from tests.bench.two_pcs import CONTEXT_TOKENS, MOST_STREAMS, deploy, peak_memory_mb, pipeline, two_pcs
 
 Say = Callable[[str], None]
@@ -154,7 +155,15 @@ class Bench:
         """Ask `streams` prompts at once, `groups` times over; tokens are equal in number, so the mean is harmonic."""
         asked = iter(numbered(prompts(groups * streams, round_), self._numbers))
         together = [list(itertools.islice(asked, streams)) for _ in range(groups)]
-        return statistics.harmonic_mean([rate(self._fleet, models, group, self._tokens) for group in together])
+        return statistics.harmonic_mean([self._together(models, group) for group in together])
+
+    def _together(self, models: list[str], prompts: list[str]) -> float:
+        if len(prompts) == 1:
+            return rate(self._fleet, models, prompts, self._tokens)
+        asked = zip(itertools.cycle(models), prompts, strict=False)
+        return decode_rate(
+            at_once([partial(listen, self._fleet, model, prompt, self._tokens) for model, prompt in asked])
+        )
 
     def _two_stage_1(self, fleet: LoopbackFleet, round_: int) -> float:
         found = rate(fleet, [SPLIT], numbered(questions(1, round_), self._numbers), self._tokens)

@@ -62,6 +62,23 @@ def rate(
     return sum(answer.completion_tokens - 1 for answer in answers) / (max(a.finished_s for a in answers) - first_s)
 
 
+def decode_rate(heard: Sequence[Heard]) -> float:
+    """Return tokens/s over all answers while every one of them ran: from the last first token to the first end.
+
+    Before that the rate would tell how fast the prompts of the others were read. A piece of text counts as the answer's
+    share of tokens. Raises ValueError if they never all ran at once.
+    """
+    began_s = max(one.pieces_s[0] for one in heard)
+    ended_s = min(one.pieces_s[-1] for one in heard)
+    if ended_s <= began_s:
+        raise ValueError("An answer ended before the last one began; ask for more tokens.")
+    tokens = sum(
+        one.usage["completion_tokens"] * sum(began_s < at_s <= ended_s for at_s in one.pieces_s) / len(one.pieces_s)
+        for one in heard
+    )
+    return tokens / (ended_s - began_s)
+
+
 def listen(
     fleet: LoopbackFleet, model: str, prompt: str, tokens: int, on_piece: Callable[[int], None] = lambda count: None
 ) -> Heard:
