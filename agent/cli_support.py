@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent.cli_control import ask_status
 from agent.link.keystore import Keystore
 from agent.support.agent_parts import agent_parts, agent_secrets
-from agent.support.bundle import after_lines, before_lines, check_new, collect, write_bundle
+from agent.support.bundle import Part, after_lines, before_lines, check_new, collect, progress_line, write_bundle
 from agent.support.cleaning import Cleaner
 
 
@@ -29,13 +31,18 @@ def add_commands(
     bundling.set_defaults(command=_support_bundle, log_default="ERROR")
 
 
+def said_to_stderr(parts: Sequence[Part]) -> Callable[[int, Part], object]:
+    """Return what tells, on standard error, which part is being made: some take minutes."""
+    return lambda number, part: print(progress_line(number, len(parts), part.name), file=sys.stderr, flush=True)
+
+
 def _support_bundle(options: argparse.Namespace) -> int:
     check_new(options.out)
     parts = agent_parts(
         options.data, lambda: ask_status(options.data), None if options.no_doctor else lambda: _examine(options.data)
     )
     print("\n".join(before_lines(parts)), flush=True)
-    manifest, files = collect("fallow-agent", parts, Cleaner(agent_secrets(options.data)))
+    manifest, files = collect("fallow-agent", parts, Cleaner(agent_secrets(options.data)), said_to_stderr(parts))
     write_bundle(options.out, files)
     print("\n".join(after_lines(options.out, manifest)))
     return 0

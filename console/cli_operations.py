@@ -5,8 +5,15 @@ from __future__ import annotations
 import argparse
 
 from agent.cli_log import add_log_level, asked_level, level_lines
-from agent.cli_support import add_support_options
-from agent.support.bundle import SupportError, after_lines, before_lines, check_new, collect, write_bundle
+from agent.cli_support import add_support_options, said_to_stderr
+from agent.support.bundle import (
+    SupportError,
+    after_lines,
+    before_lines,
+    check_new,
+    collect,
+    write_bundle,
+)
 from agent.support.cleaning import Cleaner
 from console.api.admin.log_levels import LogLevelChange
 from console.calls_operations import log_levels
@@ -41,7 +48,8 @@ def _bundle(options: argparse.Namespace) -> int:
         check_new(options.out)
         if not options.json:
             show(options, None, *before_lines(parts))
-        manifest, files = collect("fallow-console", parts, Cleaner(console_secrets(options.data)))
+        cleaner = Cleaner(console_secrets(options.data))
+        manifest, files = collect("fallow-console", parts, cleaner, said_to_stderr(parts))
         write_bundle(options.out, files)
     except SupportError as error:
         raise ClientError(str(error)) from None

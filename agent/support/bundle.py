@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import tempfile
 import time
 import zipfile
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 MOST_LOG_BYTES = 4 << 20
 """Of each log the last of it."""
+_PROGRESS = re.compile(r"(\d{1,4}) of (\d{1,4}): (\S+)")
 
 
 class SupportError(Exception):
@@ -67,11 +69,17 @@ LEFT_OUT = (
 )
 
 
-def collect(program: str, parts: Sequence[Part], cleaner: Cleaner) -> tuple[Manifest, dict[str, bytes]]:
-    """Make every part; one that cannot be made is a line of the manifest. Returns it and all files, itself first."""
+def collect(
+    program: str, parts: Sequence[Part], cleaner: Cleaner, on_part: Callable[[int, Part], object] = lambda *_: None
+) -> tuple[Manifest, dict[str, bytes]]:
+    """Make every part; one that cannot be made is a line of the manifest. Returns it and all files, itself first.
+
+    `on_part` hears of each before it is made, with its number from 1.
+    """
     files: dict[str, bytes] = {}
     members: list[Member] = []
-    for part in parts:
+    for number, part in enumerate(parts, 1):
+        on_part(number, part)
         try:
             content = _rendered(part.make(), cleaner)
         except Exception as error:  # the edge of a part: the others are worth having all the same
@@ -98,9 +106,9 @@ def _json(value: Any) -> bytes:
 def check_new(out: Path) -> None:
     """Raise SupportError when something is there already, or nothing can be."""
     if os.path.lexists(out):
-        raise SupportError(f"{out} is there already; choose another --out.")
+        raise SupportError(f"{out} is there already; choose another place.")
     if not out.parent.is_dir():
-        raise SupportError(f"The folder {out.parent} is not there; choose another --out.")
+        raise SupportError(f"The folder {out.parent} is not there; choose another place.")
 
 
 def write_bundle(out: Path, files: dict[str, bytes]) -> None:
@@ -122,9 +130,9 @@ def write_bundle(out: Path, files: dict[str, bytes]) -> None:
             with contextlib.suppress(OSError):
                 Path(made).unlink()
     except FileExistsError:
-        raise SupportError(f"{out} is there already; choose another --out.") from None
+        raise SupportError(f"{out} is there already; choose another place.") from None
     except OSError as error:
-        message = f"{out} cannot be written ({error.strerror}); free space, or choose another --out."
+        message = f"{out} cannot be written ({error.strerror}); free space, or choose another place."
         raise SupportError(message) from None
 
 
@@ -143,6 +151,17 @@ def _publish(made: Path, out: Path) -> None:
         if os.path.lexists(out):
             raise FileExistsError from None
         made.rename(out)
+
+
+def progress_line(number: int, count: int, name: str) -> str:
+    """Say which part is being made."""
+    return f"{number} of {count}: {name}"
+
+
+def read_progress(line: str) -> tuple[int, int, str] | None:
+    """Read such a line; None for any other."""
+    found = _PROGRESS.fullmatch(line.strip())
+    return (int(found[1]), int(found[2]), found[3]) if found else None
 
 
 def last_of(file: Path) -> str:

@@ -13,6 +13,7 @@ from console.api.admin import types as wire
 from console.gui.bridge import Bridge
 from console.gui.feed import Feed
 from console.gui.places import default_settings_folder
+from console.gui.programs import Programs
 from console.registry.records import Scope
 
 
@@ -27,6 +28,8 @@ class Desk:
     me: wire.Me
     settings_folder: Path = field(default_factory=default_settings_folder)
     """Where pages keep what is no secret and should be there the next time."""
+    programs: Programs | None = None
+    """Starts programs on the data folder of the service; None where that is on another PC."""
 
     def may(self, scope: Scope) -> bool:
         """Whether who is logged in may do what `scope` stands for."""

@@ -132,6 +132,7 @@ class ConsoleProgram(QObject):
             Feed(bridge, calls.libraries(), LIBRARIES_EVERY_S, bridge),
             entry.me,
             self._settings_folder,
+            None if entry.place.url else self._programs,
         )
         bridge.start()
         self._show_pages(self.desk)

@@ -58,6 +58,18 @@ class Programs:
         started: object = process.startDetached()
         return started is True
 
+    def support_bundle(self, out: Path, *, doctor: bool) -> QProcess:
+        """Return what writes a support bundle to `out` once it is started: its manifest comes as JSON.
+
+        What it is at, and the sentence it ends with if it fails, come on standard error.
+        """
+        process = QProcess()
+        process.setProgram(self._command[0])
+        asked = ["support-bundle", "--data", str(self.folder), "--out", str(out), "--json"]
+        process.setArguments([*self._command[1:], *asked, *([] if doctor else ["--no-doctor"])])
+        process.setStandardInputFile(QProcess.nullDevice())
+        return process
+
     def why_not(self) -> str:
         """Return the sentence with which a service that was started here ended; empty while it runs."""
         try:

@@ -17,6 +17,7 @@ from console.gui.asking import Question
 from console.gui.feed import Feed
 from console.gui.forms import FormDialog, secret_field
 from console.gui.page import Desk
+from console.gui.settings.support import SupportPart
 from console.gui.states import States
 from console.gui.times import moment_text
 
@@ -46,6 +47,10 @@ class ServiceTab(QWidget):
         self.password.setVisible(bool(desk.me.user))
         self.password.clicked.connect(self._ask_password)
         rows.addLayout(_left(self.password))
+        rows.addWidget(heading("Support"))
+        self.support = SupportPart(desk)
+        self.support.said.connect(self.said)
+        rows.addWidget(self.support)
         rows.addWidget(heading("Certificate authority"))
         rows.addLayout(self._form(AUTHORITY))
         rows.addWidget(
