@@ -15,8 +15,9 @@ from agent.link.closing import LinkCut
 from agent.link.fetch import Fetcher
 from agent.link.messages import Device, Measurements
 from agent.link.store import Store
-from agent.measuring import Measuring, NotMeasured, measure_in_child
+from agent.measuring import Measuring
 from agent.settings import AgentSettings
+from agent.stage.benchmark_process import NotMeasured
 from agent.stage.speeds import Measured, MeasureSpec
 from agent.tested import TestedEngines
 from agent.volunteer.duty import Volunteer
@@ -28,7 +29,6 @@ from shard_export.library.store import sha256_of
 from tests.support.agents import always_here
 from tests.support.measurements import make_speed
 from tests.support.patience import PATIENCE_S, until
-from tests.support.stage import make_spec
 from tests.support.toy_library import toy_library
 
 CPU = Device("CPU", "A processor", 8 << 30, ["paged"])
@@ -223,22 +223,3 @@ async def test_the_look_at_the_link_ends_when_the_pc_is_needed(
             await pc.measuring.make_way()
             assert ended.is_set()
         await ended.wait()
-
-
-async def test_a_process_measures_a_layer_and_is_ended_when_it_must(tmp_path: Path) -> None:
-    toy_library(tmp_path)
-    spec = MeasureSpec(make_spec(tmp_path, first=1, last=2), ["paged"], 2)
-    found = await measure_in_child(spec, lambda: False)
-    assert [speed.engine for speed in found.speeds] == ["paged"]
-    with pytest.raises(NotMeasured, match="something else") as stopped:
-        await measure_in_child(spec, lambda: True)
-    assert stopped.value.again
-    with pytest.raises(NotMeasured, match="more than 0 s") as late:
-        await measure_in_child(spec, lambda: False, 0.0)
-    assert not late.value.again
-
-
-async def test_a_process_that_fails_says_its_code(tmp_path: Path) -> None:
-    gone = make_spec(tmp_path, gate=str(tmp_path / "no.gate"))
-    with pytest.raises(NotMeasured, match="code 2"):
-        await measure_in_child(MeasureSpec(gone, ["paged"], 2), lambda: False)
