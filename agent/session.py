@@ -12,16 +12,11 @@ import logging
 import time
 from collections.abc import Callable
 
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
-
 from agent.devices import memory_free_bytes
-from agent.link.channel import Dialler, link_error
-from agent.link.closing import CloseCode, FrameRefused, LinkCut, LinkDown, LinkStalled, close_reason
+from agent.link.channel import Dialler
+from agent.link.closing import CloseCode, close_reason
 from agent.link.frames import FrameError
 from agent.link.messages import (
-    CONTROL_PATH,
-    DATA_PATH,
     FetchLayers,
     FromAgent,
     Goodbye,
@@ -37,14 +32,12 @@ from agent.link.messages import (
     VolunteerState,
     Welcome,
     Yield,
-    decode_from_console,
-    encode_message,
 )
-from agent.link.sockets import Unsendable, post
 from agent.link.stage_messages import AdvanceEpoch, CutDirect, DirectRoute, LoadStage, UnloadStage
 from agent.loading import StageLoader
 from agent.logtail import LogTail
 from agent.seen import ConsoleView
+from agent.session_links import LINK_FAILURES, SessionLinks, as_link_down
 from agent.stage.types import DirectSpec
 from agent.stages import Stages
 from agent.volunteer.duty import Volunteer
@@ -53,7 +46,6 @@ from agent.volunteer.reasons import ReasonCode
 
 log = logging.getLogger(__name__)
 
-WELCOME_WAIT_S = 20.0
 MOST_LOG_LINES = 200
 """Of the longest they take as much as one message may."""
 SERVING_SHARE = 0.25
@@ -63,17 +55,13 @@ DirectOf = Callable[[LoadStage, Welcome, float, str], DirectSpec | None]
 """What direct links a stage may have, given how far the console's Unix time is ahead of this PC's steady clock, and
 the address this PC talks to the console from."""
 
-_LINK_FAILURES = (ConnectionClosed, FrameError, MessageError, TimeoutError)
-
 
 class Session:
     """Open it with `open`, then `run` it until a link drops (raises LinkDown) or it is told to stop (returns)."""
 
     def __init__(
         self,
-        control: ClientConnection,
-        data: ClientConnection,
-        welcome: Welcome,
+        links: SessionLinks,
         loader: StageLoader,
         on_change: Callable[[], None],
         *,
@@ -88,22 +76,19 @@ class Session:
         self._log = log_tail
         self.told = told
         """What the console was told of this PC; it stays after the session's end."""
-        self._control = control
-        self._data = data
-        self._welcome = welcome
-        self._broken: LinkDown | None = None
+        self._links = links
         self._leaving = False
         self.farewell = Goodbye("stopping", "The agent was stopped.")
         """What the console hears when this is told to stop."""
         self._loader = loader
         self._deliveries: set[asyncio.Task[None]] = set()
-        self._ahead_s = ahead_s = welcome.now_s - time.monotonic()
+        self._ahead_s = ahead_s = links.welcome.now_s - time.monotonic()
         self._stages = Stages(
             loader,
-            self._say,
-            self._send_frame,
+            self.say,
+            links.send_frame,
             on_change,
-            direct=lambda request: direct(request, welcome, ahead_s, self.host),
+            direct=lambda request: direct(request, links.welcome, ahead_s, self.host),
             owner=owner,
         )
 
@@ -122,33 +107,22 @@ class Session:
         on_offer: Callable[[OfferRelease], None] = lambda offer: None,
     ) -> Session:
         """Dial both links and introduce this PC. Raises LinkDown; nothing stays open then."""
-        control = await dialler.dial(CONTROL_PATH)
-        try:
-            await control.send(encode_message(hello))
-            async with asyncio.timeout(WELCOME_WAIT_S):
-                welcome = _as_welcome(await control.recv(decode=False))
-            data = await dialler.dial(DATA_PATH)
-        except _LINK_FAILURES as error:
-            await control.close()
-            raise _as_link_down(error) from error
-        except BaseException:
-            await control.close()
-            raise
+        links = await SessionLinks.open(dialler, hello)
         told = ConsoleView(hello, on_told)
         return cls(
-            control, data, welcome, loader, on_change,
+            links, loader, on_change,
             direct=direct, owner=owner, told=told, log_tail=log_tail, on_offer=on_offer,
         )  # fmt: skip
 
     @property
     def welcome(self) -> Welcome:
         """What the console greeted with."""
-        return self._welcome
+        return self._links.welcome
 
     @property
     def host(self) -> str:
         """The address of this PC that leads to the console."""
-        return str(self._control.local_address[0])
+        return self._links.host
 
     def console_time(self) -> float:
         """Return Unix time by the console's clock."""
@@ -156,7 +130,8 @@ class Session:
 
     def say(self, message: FromAgent) -> None:
         """Send a control message without waiting."""
-        self._say(message)
+        if self._links.say(message):
+            self.told.note(message)
 
     @property
     def stages(self) -> Stages:
@@ -166,9 +141,9 @@ class Session:
     def tell_availability(self) -> None:
         """Tell the console now whether plans may count on this PC; with a stage that means to yield it, if not."""
         if self._owner.refusal() and self._stages.phase in ("ready", "loading"):
-            self._say(Yield(self._stages.epochs(), self._owner.availability()[1]))
+            self.say(Yield(self._stages.epochs(), self._owner.availability()[1]))
         else:
-            self._say(self._heartbeat())
+            self.say(self._heartbeat())
 
     async def give_back(self) -> None:
         """End every stage and wait until its process is gone; the session goes on."""
@@ -192,11 +167,11 @@ class Session:
                 task.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
             await self._close(ended)
-        if self._broken is not None:
-            raise self._broken
+        if self._links.broken is not None:
+            raise self._links.broken
         for error in ended:
-            if isinstance(error, _LINK_FAILURES):
-                raise _as_link_down(error) from error
+            if isinstance(error, LINK_FAILURES):
+                raise as_link_down(error) from error
             raise error
 
     async def _hand_over(self, stop: asyncio.Event) -> None:
@@ -206,7 +181,7 @@ class Session:
         """
         await stop.wait()
         is_unwanted = any(self._owner.refusal(device) for _, device in self._stages.children())
-        if not self._welcome.hands_over or self._stages.phase != "ready" or is_unwanted:
+        if not self._links.welcome.hands_over or self._stages.phase != "ready" or is_unwanted:
             return
         log.info("Handing the stages over.")
         self._leaving = True
@@ -225,16 +200,16 @@ class Session:
         if any(isinstance(error, FrameError | MessageError) for error in ended):
             code, reason = CloseCode.BAD_FRAME, close_reason("bad_frame", str(ended[0]))
         elif not ended:
-            self._say(self.farewell)
+            self.say(self.farewell)
         for task in self._deliveries:
             task.cancel()
         await asyncio.gather(*self._deliveries, return_exceptions=True)
         await self._stages.close()
-        await asyncio.gather(self._data.close(code, reason), self._control.close(code, reason))
+        await self._links.close(code, reason)
 
     async def _read_control(self) -> None:
         while True:
-            message = decode_from_console(await self._control.recv(decode=False))
+            message = await self._links.heard()
             if isinstance(message, LoadStage):
                 self._stages.load(message)
             elif isinstance(message, Keep):
@@ -258,21 +233,21 @@ class Session:
         if isinstance(message, OfferRelease):
             self._on_offer(message)
         elif isinstance(message, SendLog):
-            self._say(LogLines(self._log.last(min(message.lines, MOST_LOG_LINES))))
+            self.say(LogLines(self._log.last(min(message.lines, MOST_LOG_LINES))))
         else:
-            self._say(self._owner.take_policy(message, self.console_time()))
+            self.say(self._owner.take_policy(message, self.console_time()))
 
     def _begin_delivery(self, request: FetchLayers) -> None:
         async def deliver() -> None:
             problem = await self._loader.deliver(request.layers, request.signature)
-            self._say(LayersFetched(request.layers, problem))
+            self.say(LayersFetched(request.layers, problem))
 
         task = asyncio.create_task(deliver(), name="delivery")
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
 
     async def _read_data(self) -> None:
-        receive, take = self._data.recv, self._stages.take
+        receive, take = self._links.data.recv, self._stages.take
         while True:
             full = take(await receive(decode=False))
             if full is not None:
@@ -281,44 +256,11 @@ class Session:
     async def _beat(self) -> None:
         while True:
             beat = self._heartbeat()
-            self._say(beat)
+            self.say(beat)
             await asyncio.sleep(beat.next_s)
 
     def _heartbeat(self) -> Heartbeat:
-        pause_s = self._welcome.heartbeat_s
+        pause_s = self._links.welcome.heartbeat_s
         if self._stages.phase in ("ready", "loading"):
             pause_s *= SERVING_SHARE
         return Heartbeat(memory_free_bytes(), *self._availability(), pause_s)
-
-    def _say(self, message: FromAgent) -> None:
-        if self._post(self._control, encode_message(message)):
-            self.told.note(message)
-
-    def _send_frame(self, data: bytes) -> None:
-        self._post(self._data, data)
-
-    def _post(self, link: ClientConnection, data: bytes) -> bool:
-        """Send without waiting; a link that does not take it (False) ends the session through its reader."""
-        try:
-            post(link, data)
-        except Unsendable as error:
-            if error.stalled and self._broken is None:
-                self._broken = LinkStalled("The console reads too slowly; the link is dialled again.", "slow_reader")
-                link.transport.abort()
-            return False
-        return True
-
-
-def _as_welcome(data: bytes) -> Welcome:
-    message = decode_from_console(data)
-    if not isinstance(message, Welcome):
-        raise MessageError("The console's first message is not Welcome.")
-    return message
-
-
-def _as_link_down(error: Exception) -> LinkDown:
-    if isinstance(error, ConnectionClosed):
-        return link_error(error)
-    if isinstance(error, FrameError | MessageError):
-        return FrameRefused(f"The console sent what this agent cannot read ({error}); update the agent.", "bad_frame")
-    return LinkCut("The console did not answer in time; it is tried again.", "timeout")

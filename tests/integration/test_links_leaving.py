@@ -189,7 +189,7 @@ async def test_a_heartbeat_between_two_others_says_when_the_next_one_comes(
             await load(fleet, agent, make_load(library_digest=digest))
             session, said = agent.service._session, list[FromAgent]()
             assert session is not None
-            monkeypatch.setattr(session, "_say", said.append)
+            monkeypatch.setattr(session, "say", said.append)
             agent.service.tell_availability()
             (beat,) = said
             assert isinstance(beat, Heartbeat)

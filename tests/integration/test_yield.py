@@ -141,7 +141,7 @@ async def test_input_during_a_large_send_over_a_slow_link_shuts_the_gate_and_rea
     session, slow = pc.service._session, fleet.hub._sessions.data_link(pc.device_id)
     assert session is not None
     assert slow is not None
-    for link, buffer in ((slow, socket.SO_RCVBUF), (session._data, socket.SO_SNDBUF)):
+    for link, buffer in ((slow, socket.SO_RCVBUF), (session._links.data, socket.SO_SNDBUF)):
         link.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, buffer, 1 << 16)
     slow.transport.pause_reading()
     states = passed_on(stage=1, tokens=FOUR_MIB // (4 * 576) + 1)
@@ -151,7 +151,7 @@ async def test_input_during_a_large_send_over_a_slow_link_shuts_the_gate_and_rea
     await asyncio.to_thread(pc.volunteer.seen, "played")
     assert gate.is_shut
     await fleet.wait_for(lambda: AgentYielded(pc.device_id, [(1, 1)], ["user_input"]) in fleet.events)  # type: ignore[list-item]
-    assert session._data.transport.get_write_buffer_size() >= FOUR_MIB
+    assert session._links.data.transport.get_write_buffer_size() >= FOUR_MIB
     await until(lambda: pc.children.started[0].closed)
     slow.transport.resume_reading()
     assert await tail.receive() == states
