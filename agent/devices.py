@@ -9,21 +9,16 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import platform
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from importlib.metadata import version
+from collections.abc import Callable
 
 import msgspec
 import psutil
 
 from agent.children import NO_WINDOW, log_words
-from agent.link.keystore import Protection
-from agent.link.messages import PROTOCOL, Device, Hello
 from agent.stage.types import EngineName
 from agent.volunteer.device_memory import read_device_memory
 from agent.volunteer.memory import DeviceMemory
@@ -139,37 +134,6 @@ class DeviceList:
     def counts_s(self) -> float:
         """How long the last answer counts."""
         return NONE_AGAIN_S if self.is_empty() else ASK_AGAIN_S
-
-
-def offered(devices: Iterable[FoundDevice], offer_bytes: Callable[[str], int]) -> list[Device]:
-    """Say of each device what the console is told; `offer_bytes` is what it may plan with there."""
-    return [Device(one.name, one.full_name, offer_bytes(one.name), one.engines, one.memory.driver) for one in devices]
-
-
-def introduce(
-    openvino_version: str,
-    devices: list[Device],
-    *,
-    memory_bytes: int,
-    key_protection: Protection,
-    held_sha256: list[str],
-) -> Hello:
-    """Introduce this PC to the console."""
-    return Hello(
-        protocol=PROTOCOL,
-        version=version("fallow"),
-        host=platform.node() or "unnamed",
-        os=f"{platform.system()} {platform.release()}",
-        cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
-        memory_bytes=memory_bytes,
-        devices=devices,
-        openvino=openvino_version,
-        key_protection=key_protection,
-        held_sha256=held_sha256,
-        takes_policy=True,
-        advances=True,
-        tells_log=True,
-    )
 
 
 def _first_line(error: Exception) -> str:

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import msgspec
 
-from agent.devices import DeviceList, Runtime, ask_devices, introduce, offered
+from agent.devices import Runtime, ask_devices
+from agent.introduction import Introduction
 from agent.link.channel import Backoff
 from agent.link.closing import ConsoleNotTrusted, DuplicateSession, LinkDown, LinkRefused, NotApproved, NotRecognised
 from agent.link.fetch import Fetcher
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
-from agent.link.messages import BULK_PATH, MAX_NAMED_FILES, Device, Goodbye, Hello, MarkKept, OfferRelease, Welcome
+from agent.link.messages import BULK_PATH, Device, Goodbye, MarkKept, OfferRelease, Welcome
 from agent.link.pace import Pace
 from agent.link.stage_messages import LoadStage, StageProgress
 from agent.link.store import Store
@@ -29,6 +30,7 @@ from agent.loading import StageLoader, StartChild
 from agent.logtail import LogTail
 from agent.measuring import Measuring
 from agent.membership import Membership
+from agent.opening import open_unless
 from agent.seeding import DirectSetup, Seeding
 from agent.seen import ConsoleView
 from agent.session import Session
@@ -41,7 +43,6 @@ from agent.update.fetching import fetch_with
 from agent.update.updates import Updates
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.memory_book import MemoryBook
-from agent.volunteer.policy import allows_device
 from agent.volunteer.proof import Taken, missing
 from agent.volunteer.surroundings import LinkPhase, StagesPhase
 
@@ -76,18 +77,16 @@ class AgentService:
         self._membership = Membership(identity, keystore)
         self._settings = settings
         self._volunteer = volunteer
-        self._found = DeviceList(list_devices)
-        self._openvino = ""
-        self._devices: list[Device] = []
         self._backoff = backoff or Backoff()
         self._stop = asyncio.Event()
         self._session_over = asyncio.Event()
         self._store = Store(folder, int(settings.store_gb * 1e9))
         self._memory = MemoryBook(folder, lambda: volunteer.policy, limit_bytes=settings.memory_mb << 20)
+        self._introduction = Introduction(self._store, self._memory, volunteer, list_devices, updates)
         self._dialler = self._membership.dialler
         self._pace = _pace(settings)
         self._fetcher = Fetcher(self._store, lambda: self._dialler.dial(BULK_PATH), pace=self._pace)
-        tested = TestedEngines(folder, lambda: self._devices, lambda: self._openvino)
+        tested = TestedEngines(folder, lambda: self.devices, lambda: self.openvino)
         self._measuring = Measuring(
             folder, self._store, self._fetcher,
             memory=self._memory, tested=tested, settings=settings, owner=volunteer, life=self,
@@ -162,7 +161,7 @@ class AgentService:
     @property
     def devices(self) -> list[Device]:
         """Every device of this PC, used or not, as it was last looked at."""
-        return self._devices
+        return self._introduction.devices
 
     @property
     def told(self) -> ConsoleView | None:
@@ -172,12 +171,12 @@ class AgentService:
     @property
     def usable_devices(self) -> list[Device]:
         """The devices that may compute."""
-        return [device for device in self._devices if allows_device(self._volunteer.policy, device.name)]
+        return self._introduction.usable_devices
 
     @property
     def openvino(self) -> str:
         """The version of OpenVINO here; empty when it does not work."""
-        return self._openvino
+        return self._introduction.openvino
 
     def stop(self) -> None:
         """Ask `run` to say goodbye, end its children and return. Event loop only."""
@@ -232,53 +231,52 @@ class AgentService:
         if not self._stop.is_set():
             self._session_over.clear()
         await self._membership.renew_if_due()
-        hello = await asyncio.to_thread(self._hello, await self._membership.mark())
-        async with self._stoppable() as stopped:
-            opening = asyncio.create_task(
-                Session.open(
-                    self._dialler,
-                    hello,
-                    self._loader,
-                    self._on_change,
-                    direct=self._direct_of,
-                    owner=self._volunteer,
-                    log_tail=self._log_tail,
-                    on_told=self._on_told,
-                    on_offer=self._on_offer,
-                )
-            )
-            try:
-                await asyncio.wait({opening, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:
-                await _call_off(opening)
-                raise
-            if not opening.done():
-                await _call_off(opening)
-                return
-            self._session = opening.result()
-            self._told = self._session.told
+        hello = await asyncio.to_thread(
+            self._introduction.hello, await self._membership.mark(), self._membership.identity.key_protection
+        )
+        session = await open_unless(
+            self._stop,
+            Session.open(
+                self._dialler,
+                hello,
+                self._loader,
+                self._on_change,
+                direct=self._direct_of,
+                owner=self._volunteer,
+                log_tail=self._log_tail,
+                on_told=self._on_told,
+                on_offer=self._on_offer,
+            ),
+        )
+        if session is None:
+            return
+        self._session, self._told = session, session.told
         try:
             log.info("Connected to %s as device %s.", self._dialler.url, self._membership.identity.device_id)
             self._tell("connected")
-            tasks = [
-                asyncio.create_task(self._keep_up(self._session), name="membership"),
-                asyncio.create_task(self._seeding(self._session).run(), name="seeding"),
-                asyncio.create_task(self._look_for_devices(), name="devices"),
-                asyncio.create_task(
-                    self._measuring.run(self._session.say, self._session.console_time), name="measuring"
-                ),
-            ]
-            if self._updates is not None and self._session.welcome.offers_releases:
-                updating = self._updates.run(self._session.say, fetch_with(self._fetcher))
-                tasks.append(asyncio.create_task(updating, name="updates"))
-            try:
-                await self._session.run(self._session_over)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            async with self._beside(session):
+                await session.run(self._session_over)
         finally:
             self._session = None
+
+    @contextlib.asynccontextmanager
+    async def _beside(self, session: Session) -> AsyncIterator[None]:
+        """Do what goes on as long as a session lasts."""
+        works = {
+            "membership": self._keep_up(session),
+            "seeding": self._seeding(session).run(),
+            "devices": self._look_for_devices(),
+            "measuring": self._measuring.run(session.say, session.console_time),
+        }
+        if self._updates is not None and session.welcome.offers_releases:
+            works["updates"] = self._updates.run(session.say, fetch_with(self._fetcher))
+        tasks = [asyncio.create_task(work, name=name) for name, work in works.items()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _seeding(self, session: Session) -> Seeding:
         return Seeding(
@@ -286,12 +284,8 @@ class AgentService:
         )
 
     async def _look_for_devices(self) -> None:
-        """While this PC knows of no device, ask again now and then, and introduce it again when there is one."""
-        while self._found.is_empty():
-            await asyncio.sleep(self._found.counts_s)
-            await asyncio.to_thread(self._found.runtime)
-            if not self._found.is_empty():
-                self.introduce_again()
+        if await self._introduction.finds_devices():
+            self.introduce_again()
 
     async def _keep_up(self, session: Session) -> None:
         """Keep the session's mark and, as long as it lasts, the certificate fresh."""
@@ -308,15 +302,6 @@ class AgentService:
             return error
         return await self._membership.why_refused() or error
 
-    @contextlib.asynccontextmanager
-    async def _stoppable(self) -> AsyncIterator[asyncio.Task[bool]]:
-        stopped = asyncio.create_task(self._stop.wait())
-        try:
-            yield stopped
-        finally:
-            stopped.cancel()
-            await asyncio.gather(stopped, return_exceptions=True)
-
     def _direct_of(self, request: LoadStage, welcome: Welcome, ahead_s: float, host: str) -> DirectSpec | None:
         """Say what direct links a stage may have: none, if the console or this PC does not want any."""
         settings = self._settings
@@ -324,24 +309,6 @@ class AgentService:
             return None
         listens = request.direct and request.stage > 0
         return self._membership.direct(welcome.route_key, ahead_s, host, settings.direct_ports, listens=listens)
-
-    def _hello(self, mark: str) -> Hello:
-        runtime = self._found.runtime()
-        self._openvino = runtime.openvino
-        self._memory.know({device.name: device.memory for device in runtime.devices})
-        self._devices = offered(runtime.devices, self._memory.offer_bytes)
-        hello = introduce(
-            self._openvino,
-            self.usable_devices,
-            memory_bytes=self._memory.offer_bytes("CPU"),
-            key_protection=self._membership.identity.key_protection,
-            held_sha256=self._store.held()[:MAX_NAMED_FILES],
-        )
-        state, reasons = self._volunteer.availability()
-        platform, channel = ("", "") if self._updates is None else (self._updates.platform, self._updates.channel)
-        return msgspec.structs.replace(
-            hello, mark=mark, state=state, reasons=reasons, platform=platform, channel=channel
-        )
 
     def _on_offer(self, offer: OfferRelease) -> None:
         if self._updates is not None:
@@ -364,17 +331,6 @@ class AgentService:
         except OSError as error:
             log.warning("state.json cannot be written: %s", error)
         self._volunteer.look_again()
-
-
-async def _call_off(opening: asyncio.Task[Session]) -> None:
-    """End what was to become a session; one that came to be all the same says goodbye."""
-    opening.cancel()
-    (session,) = await asyncio.gather(opening, return_exceptions=True)
-    if not isinstance(session, BaseException):
-        over = asyncio.Event()
-        over.set()
-        with contextlib.suppress(LinkDown):
-            await session.run(over)
 
 
 def _pace(settings: AgentSettings) -> Pace:

@@ -17,10 +17,9 @@ from agent.devices import (
     Runtime,
     ask_devices,
     find_devices,
-    introduce,
-    offered,
     tell_runtime,
 )
+from agent.introduction import offered
 from agent.settings import AgentSettings, load_settings
 from agent.volunteer.memory import DeviceMemory
 from tests.support.hand_clock import HandClock
@@ -150,16 +149,6 @@ def test_devices_that_do_not_answer_or_run_no_engine_are_left_out(core: type[Fak
 def test_an_npu_runs_the_packed_engine_only(core: type[FakeCore]) -> None:
     core.properties["NPU"] = {"FULL_DEVICE_NAME": "An NPU"}
     assert {device.name: device.engines for device in find_devices()}["NPU"] == ["packed"]
-
-
-def test_a_pc_introduces_itself_with_what_it_holds() -> None:
-    devices = offered([FoundDevice("GPU.0", "A GPU", ["stateful"], DeviceMemory("unified"))], {"GPU.0": 3}.__getitem__)
-    hello = introduce("2026.4", devices, memory_bytes=5, key_protection="keyring", held_sha256=["a" * 64])
-    assert [(device.name, device.memory_bytes) for device in hello.devices] == [("GPU.0", 3)]
-    assert hello.cores >= 1
-    assert hello.host
-    assert (hello.memory_bytes, hello.key_protection, hello.held_sha256) == (5, "keyring", ["a" * 64])
-    assert hello.openvino == "2026.4"
 
 
 def test_the_command_line_goes_before_the_file(tmp_path: Any) -> None:
