@@ -19,28 +19,23 @@ from typing import Any
 from agent.control.endpoint import endpoint_of
 from agent.control.errors import ControlUnavailable, OrderRefused
 from agent.control.server import ControlServer
-from agent.control.status import StageShown, Status
+from agent.control.status import Status
 from agent.first_run import join_with_file
-from agent.history import History, Meter
-from agent.joining import join
-from agent.link import invite as invites
 from agent.link.authorities import read_authorities
 from agent.link.closing import DuplicateSession
-from agent.link.enrolment import EnrolState
-from agent.link.errors import LinkError
 from agent.link.identity import Identity
 from agent.link.keys import forget_key
 from agent.link.keystore import Keystore
-from agent.link.messages import Resting
-from agent.link.stage_messages import LoadStage, StageProgress
 from agent.logs.about import about
 from agent.logtail import LogTail
+from agent.metering import Metering
 from agent.orders import Orders
 from agent.reporting import Parts, status_of
 from agent.service import AgentService
 from agent.settings import AgentSettings, AgentState
-from agent.stage.gate import Gate, Gates
+from agent.stage.gate import Gates
 from agent.threads import finish_in_thread
+from agent.unenrolled import Unenrolled
 from agent.update.permission import Means
 from agent.update.proof import Trial
 from agent.update.releases import Here, own_platform
@@ -53,32 +48,12 @@ from agent.volunteer.policy import Policy
 from agent.volunteer.probes.base import SystemEvent
 from agent.volunteer.probes.board import ProbeBoard, Row
 from agent.volunteer.probes.thispc import open_board
-from agent.volunteer.recording import AvailabilityRecorder
 from agent.volunteer.sleep import SleepDelay
-from agent.volunteer.states import Phase
-from agent.volunteer.surroundings import LinkPhase, StagesPhase
 
 log = logging.getLogger(__name__)
 
-METER_EVERY_S = 60.0
 SLEEP_DELAY_S = 4.0
 """logind waits 5 s at most."""
-
-
-class Unenrolled:
-    """The work of a PC that is in no fleet: none."""
-
-    stages_phase: StagesPhase = "none"
-
-    def __init__(self) -> None:
-        self.link_phase: LinkPhase = "unenrolled"
-
-    def tell_availability(self) -> None:
-        """There is nobody to tell."""
-
-    async def give_back(self) -> str:
-        """There is nothing to give back."""
-        return ""
 
 
 class Program:
@@ -106,15 +81,10 @@ class Program:
         self._invite_file = invite_file
         self._make_service = make_service
         self._service: AgentService | None = None
-        self._unenrolled = Unenrolled()
-        self._device_code = ""
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._enrolled = asyncio.Event()
-        self._enrolling = asyncio.Lock()
-        self._history = History(folder / "history.sqlite", settings.watts)
-        self._meter = Meter(self._history)
-        self._rests = AvailabilityRecorder(folder)
+        self._metering = Metering(folder, settings.watts)
         self._log_tail = LogTail()
         self._board: ProbeBoard | None = None
         if settings.volunteer == "away":
@@ -127,15 +97,16 @@ class Program:
             self._board,
             adjust=adjust,
             on_change=self._on_change,
-            on_contributed=self._on_contributed,
+            on_contributed=self._metering.end,
             on_devices=self._on_devices,
         )
+        self._unenrolled = Unenrolled(folder, keystore, self._volunteer.look_again)
         self.restarts = False
         """Whether the program is to be started again, as whatever version is current then."""
         here = Here("agent", version("fallow"), own_platform(), settings.update_channel)
         means = means or Means(None, why_off="Self-update is off: this agent was started without a place for versions.")
         self._updates = Updates(means, here, self, trial=trial, on_change=self._tell_clients)
-        self._server = ControlServer(endpoint_of(folder), Orders(folder, self._volunteer, self._history, self))
+        self._server = ControlServer(endpoint_of(folder), Orders(folder, self._volunteer, self._metering.history, self))
 
     def stop(self) -> None:
         """End the agent: children, links, socket. Event loop only."""
@@ -187,9 +158,8 @@ class Program:
                 closing.push_async_callback(finish_in_thread, self._board.close)
                 await self._delay.take()
                 closing.callback(self._delay.let_go)
-            metering = asyncio.create_task(self._keep_metering(), name="meter")
-            closing.callback(self._rests.save)
-            closing.push_async_callback(_end, metering)
+            metering = self._metering.run(self._volunteer, self._server.changed, self._tell_resting)
+            closing.push_async_callback(_end, asyncio.create_task(metering, name="metering"))
             while not self._stopping.is_set():
                 if self._identity is None:
                     await self._wait_for_identity()
@@ -209,11 +179,11 @@ class Program:
                 revision=self._volunteer.keeper.revision,
                 agent=state,
                 devices=[] if service is None else service.devices,
-                loading=[] if service is None else [_loading(*load) for load in service.stages_loading],
-                contribution=self._history.contribution(),
+                loading=[] if service is None else service.stages_loading,
+                contribution=self._metering.history.contribution(),
                 unix_ahead_s=time.time() - steady_s(),
                 fleet_name="" if identity is None else identity.record.fleet_name,
-                device_code=self._device_code,
+                device_code=self._unenrolled.device_code,
                 told=None if service is None else service.told,
                 always=self._volunteer.always,
                 update=self._updates.sentence,
@@ -225,27 +195,10 @@ class Program:
         return [] if self._board is None else self._board.rows()
 
     async def enrol(self, invite: str, name: str, tell: Callable[[str, str], None]) -> str:
-        """Join a fleet with an invite; returns a sentence. Raises OrderRefused."""
+        """Join a fleet with an invite; returns a sentence. Raises OrderRefused and OSError."""
         if self._identity is not None:
             raise OrderRefused("This PC is in a fleet already; leave it first.", "not_now")
-        if self._enrolling.locked():
-            raise OrderRefused("Another program enrols this PC just now; wait for it.", "not_now")
-
-        def on_state(state: EnrolState) -> None:
-            self._device_code = state.device_code if state.phase == "pending" else ""
-            self._unenrolled.link_phase = "pending" if state.phase == "pending" else "unenrolled"
-            self._volunteer.look_again()
-            tell(state.phase, self._device_code)
-
-        async with self._enrolling:
-            try:
-                identity = await join(
-                    self._folder, invites.decode(invite), self._keystore, name=name, on_state=on_state
-                )
-            except LinkError as error:
-                raise OrderRefused(str(error), "failed") from None
-            finally:
-                self._device_code, self._unenrolled.link_phase = "", "unenrolled"
+        identity = await self._unenrolled.join(invite, name, tell)
         self._identity, self._invite_file = identity, None
         self._enrolled.set()
         return f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}."
@@ -343,9 +296,6 @@ class Program:
         if self._service is not None:
             self._service.introduce_again()
 
-    def _on_contributed(self, gate: Gate) -> None:
-        self._meter.end(gate)
-
     def _hear(self, event: SystemEvent) -> None:
         """Called in a thread of the board."""
         self._volunteer.hear(event)
@@ -362,36 +312,9 @@ class Program:
                 await self._volunteer.given_back()
         self._delay.let_go()
 
-    async def _keep_metering(self) -> None:
-        while True:
-            await asyncio.sleep(METER_EVERY_S)
-            self._count()
-            if not self._volunteer.always:
-                await self._learn(time.time())
-
-    def _count(self) -> None:
-        """Count what was served since the last time; time that is not looked at would be booked as served later."""
-        serving = self._volunteer.state.phase is Phase.SERVING
-        self._meter.look(self._volunteer.gates.all() if serving else [])
-        if serving:
-            self._server.changed()
-
-    async def _learn(self, unix_s: float) -> None:
-        """Learn when this PC rests, and tell the console as much of it as the policy lets."""
-        volunteer, offset_s = self._volunteer, float(time.localtime(unix_s).tm_gmtoff)
-        await finish_in_thread(partial(self._rests.note, volunteer.state, volunteer.policy, unix_s, offset_s))
-        resting = Resting(self._rests.shared(volunteer.policy), offset_s)
-        if resting != volunteer.resting:
-            volunteer.resting = resting
-            if self._service is not None:
-                self._service.tell_resting()
-
-
-def _loading(request: LoadStage, progress: StageProgress) -> StageShown:
-    done = progress.done / progress.total if progress.phase == "fetch" and progress.total else 0.0
-    return StageShown(
-        request.pipeline, request.stage, request.first, request.last, request.engine, request.device, min(done, 0.99)
-    )
+    def _tell_resting(self) -> None:
+        if self._service is not None:
+            self._service.tell_resting()
 
 
 async def _end(task: asyncio.Task[Any]) -> None:

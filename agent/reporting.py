@@ -20,6 +20,7 @@ from agent.control.status import (
     Status,
 )
 from agent.link.messages import Device
+from agent.link.stage_messages import LoadStage, StageProgress
 from agent.seen import ConsoleView
 from agent.settings import AgentState
 from agent.volunteer.explain import explain
@@ -43,7 +44,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     agent: AgentState
     devices: Sequence[Device]
-    loading: Sequence[StageShown]
+    loading: Sequence[tuple[LoadStage, StageProgress]]
     contribution: Contribution
     unix_ahead_s: float
     fleet_name: str = ""
@@ -72,7 +73,7 @@ def status_of(parts: Parts) -> Status:
         fleet_name=parts.fleet_name,
         device_code=parts.device_code,
         devices=[_device(device, parts.merged) for device in parts.devices],
-        stages=[*_stages(agent), *parts.loading],
+        stages=[*_stages(agent), *(_loading(*load) for load in parts.loading)],
         contribution=parts.contribution,
         policy=policy_rows(parts.merged),
         policy_revision=parts.revision,
@@ -162,3 +163,10 @@ def _stages(agent: AgentState) -> list[StageShown]:
         StageShown(stage.pipeline, stage.stage, stage.first, stage.last, stage.engine, stage.device)
         for stage in agent.stages
     ]
+
+
+def _loading(request: LoadStage, progress: StageProgress) -> StageShown:
+    done = progress.done / progress.total if progress.phase == "fetch" and progress.total else 0.0
+    return StageShown(
+        request.pipeline, request.stage, request.first, request.last, request.engine, request.device, min(done, 0.99)
+    )

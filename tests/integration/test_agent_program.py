@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from agent import cli
@@ -23,7 +22,6 @@ from agent.control.errors import OrderRefused
 from agent.control.protocol import Enrol, Leave, Pause, QueryHistory, Quit, Release, Resume, Told
 from agent.control.status import Status
 from agent.devices import find_runtime
-from agent.history import Meter
 from agent.link import invite as invites
 from agent.link.channel import Backoff
 from agent.link.identity import Identity
@@ -35,12 +33,10 @@ from agent.settings import AgentSettings
 from agent.volunteer.documents import PolicyBody
 from agent.volunteer.policy import Wishes
 from agent.volunteer.probes.base import SystemEvent
-from agent.volunteer.states import Phase
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentLost, AgentYielded
 from tests.support.agents import Children
 from tests.support.fleet import Fleet, make_load, running_fleet
-from tests.support.hand_clock import HandClock
 from tests.support.libraries import make_library
 from tests.support.membership import open_office
 from tests.support.patience import PATIENCE_S, until
@@ -262,36 +258,6 @@ async def test_the_command_line_is_a_client(fleet: Fleet, capsys: pytest.Capture
 def test_without_an_agent_the_commands_say_so(tmp_path: Path, runtime: Path) -> None:
     assert cli.main(["pause", "1h", "--data", str(tmp_path)]) == 3
     assert cli.main(["policy", "--data", str(tmp_path)]) == 3
-
-
-async def test_what_is_learnt_of_the_week_is_kept_and_told_only_if_the_policy_lets_it(
-    tmp_path: Path, runtime: Path
-) -> None:
-    program = Program(tmp_path, AgentSettings(), KEYS, None)
-    volunteer = program._volunteer
-    for minute in range(25 * 60):
-        await program._learn(1_767_571_200.0 + minute * 60)
-    assert (tmp_path / "availability.json").exists()
-    assert volunteer.resting is not None
-    assert volunteer.resting.blocks == []
-    volunteer.keeper.change("share_availability", True)
-    volunteer.policy_changed()
-    await program._learn(1_767_571_200.0 + 26 * 3600)
-    assert len(volunteer.resting.blocks) == 56
-
-
-async def test_hours_in_which_a_pc_is_held_are_never_booked_as_served(tmp_path: Path, runtime: Path) -> None:
-    program = Program(tmp_path, AgentSettings(), KEYS, None)
-    volunteer, clock = program._volunteer, HandClock()
-    program._meter = Meter(program._history, clock)
-    gate = volunteer.gates.make()
-    for phase, minutes in ((Phase.HELD, 600), (Phase.SERVING, 2), (Phase.PAUSED, 5)):
-        volunteer.state = msgspec.structs.replace(volunteer.state, phase=phase)
-        for _ in range(minutes):
-            clock.now_s += 60.0
-            program._count()
-    volunteer.gates.remove(gate)
-    assert program._history.contribution().total_h == pytest.approx(2 / 60)
 
 
 @pytest.mark.parametrize("event", ["suspending", "shutting_down"])

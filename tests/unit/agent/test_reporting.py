@@ -1,22 +1,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
-from agent.control.status import Contribution, Countdown, StageShown
+from agent.control.status import Contribution, Countdown
 from agent.link.messages import Device, Heartbeat
+from agent.link.stage_messages import StageProgress
 from agent.reporting import Parts, policy_rows, status_of
 from agent.seen import ConsoleView
 from agent.settings import AgentState, LoadedStage
+from agent.stage.types import Epoch, PipelineId
 from agent.volunteer.policy import ROWS, Wishes, merge
 from agent.volunteer.reasons import Reason, ReasonCode, Severity
 from agent.volunteer.states import Phase, VolunteerState, initial_state
-from tests.support.fleet import make_hello
+from tests.support.fleet import make_hello, make_load
 
 AHEAD_S = 1000.0
+PROGRESS: list[tuple[int, Literal["fetch", "load"], int, int]] = [
+    (2, "fetch", 1, 2), (3, "fetch", 0, 0), (4, "fetch", 2, 2), (5, "load", 0, 1),
+]  # fmt: skip
 
 
 def make_state(phase: Phase = Phase.HELD, *codes: ReasonCode, **fields: Any) -> VolunteerState:
@@ -85,15 +90,21 @@ def test_every_row_of_the_policy_is_shown_with_who_set_it() -> None:
 
 def test_devices_and_stages_are_shown() -> None:
     agent = AgentState("connected", 1, 0.0, device_id="d", stages=[LoadedStage(1, 0, 0, 4, "paged", "CPU")])
+    loading = [
+        (make_load(pipeline=pipeline), StageProgress(PipelineId(pipeline), Epoch(1), 0, phase, done, total))
+        for pipeline, phase, done, total in PROGRESS
+    ]
     status = status_of(
         make_parts(
             agent=agent,
             merged=merge(Wishes(), Wishes(devices_off=frozenset({"GPU.0"}))),
             devices=[Device("CPU", "A processor", 1 << 30, []), Device("GPU.0", "Graphics", 1 << 30, [])],
-            loading=[StageShown(2, 1, 4, 8, "auto", "CPU", 0.5)],
+            loading=loading,
         )
     )
     assert [(device.name, device.on, device.set_by) for device in status.devices] == [
         ("CPU", True, "built-in"), ("GPU.0", False, "employee"),
     ]  # fmt: skip
-    assert [(stage.pipeline, stage.done) for stage in status.stages] == [(1, 1.0), (2, 0.5)]
+    assert [(stage.pipeline, stage.done) for stage in status.stages] == [
+        (1, 1.0), (2, 0.5), (3, 0.0), (4, 0.99), (5, 0.0),
+    ]  # fmt: skip

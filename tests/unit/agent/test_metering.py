@@ -1,0 +1,42 @@
+"""What a PC contributed and when it rests is counted while the agent runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.history import Meter
+from agent.metering import Metering
+from agent.volunteer.states import Phase
+from tests.support.agents import always_here
+from tests.support.hand_clock import HandClock
+
+
+async def test_what_is_learnt_of_the_week_is_kept_and_told_only_if_the_policy_lets_it(tmp_path: Path) -> None:
+    metering, volunteer, told = Metering(tmp_path, 30.0), always_here(tmp_path), list[int]()
+    for minute in range(25 * 60):
+        await metering.learn(volunteer, lambda: told.append(0), 1_767_571_200.0 + minute * 60)
+    assert (tmp_path / "availability.json").exists()
+    assert volunteer.resting is not None
+    assert volunteer.resting.blocks == []
+    assert told == [0]
+    volunteer.keeper.change("share_availability", True)
+    volunteer.policy_changed()
+    await metering.learn(volunteer, lambda: told.append(1), 1_767_571_200.0 + 26 * 3600)
+    assert len(volunteer.resting.blocks) == 56
+    assert told == [0, 1]
+
+
+async def test_hours_in_which_a_pc_is_held_are_never_booked_as_served(tmp_path: Path) -> None:
+    metering, volunteer, clock = Metering(tmp_path, 30.0), always_here(tmp_path), HandClock()
+    metering._meter = Meter(metering.history, clock)
+    gate = volunteer.gates.make()
+    for phase, minutes in ((Phase.HELD, 600), (Phase.SERVING, 2), (Phase.PAUSED, 5)):
+        volunteer.state = msgspec.structs.replace(volunteer.state, phase=phase)
+        for _ in range(minutes):
+            clock.now_s += 60.0
+            metering.count(volunteer, lambda: None)
+    volunteer.gates.remove(gate)
+    assert metering.history.contribution().total_h == pytest.approx(2 / 60)
