@@ -2,8 +2,7 @@
 
 Exit codes: 0 fine, 1 unexpected, 2 wrong usage, 3 not running, and those of the errors: 10 invite,
 11 identity, 12 enrolment, 13 link, 14 refused, 15 settings, 16 disk, 17 data folder in use, 18 the running agent cannot
-be reached, 19 it said no. An invite is a secret: it
-comes from a file or standard input, never from the command line, which everybody on the PC can read.
+be reached, 19 it said no.
 """
 
 from __future__ import annotations
@@ -21,15 +20,12 @@ import msgspec
 import psutil
 
 from agent import cli_log, cli_support
-from agent.cli_control import add_commands, ask_status, enrol_running, status_lines
+from agent.cli_control import add_commands, ask_status, status_lines
+from agent.cli_enrol import add_enrol, identity_for_run
 from agent.cli_update import add_update, run_with_updates
 from agent.control.errors import ControlError, ControlUnavailable
-from agent.control.protocol import Told
-from agent.joining import MAX_INVITE_BYTES, delete_invite, invite_text, join, own_name, read_invite
-from agent.link import invite as invites
-from agent.link.enrolment import EnrolState
-from agent.link.errors import IdentityMissing, LinkError
-from agent.link.identity import Identity, ensure_made_here, load_identity
+from agent.link.errors import LinkError
+from agent.link.identity import Identity
 from agent.link.keystore import Keystore
 from agent.link.store_errors import StoreError
 from agent.logs.handlers import set_up, tear_down
@@ -37,7 +33,6 @@ from agent.settings import (
     LOG_NAME,
     AgentSettings,
     AgentState,
-    DataFolderBusy,
     SettingsError,
     default_data_folder,
     load_settings,
@@ -88,15 +83,28 @@ def build_parser() -> argparse.ArgumentParser:
     cli_log.add_log_options(common)
     common.set_defaults(log_default="INFO")
 
-    enrolling = commands.add_parser("enrol", parents=[common], help="join a fleet with an invite")
-    enrolling.add_argument(
-        "--invite-file", type=Path, metavar="FILE", help="where the invite is (default: standard input)"
-    )
-    enrolling.add_argument("--name", default=own_name(), help="what the console calls this PC (default: its host name)")
-    enrolling.add_argument("--force", action="store_true", help="replace a usable identity")
-    enrolling.add_argument("--delete-invite-file", action="store_true", help="delete the invite once it was used")
-    enrolling.set_defaults(command=_enrol)
+    add_enrol(commands, common)
+    _add_run(commands, common)
+    asking = commands.add_parser("status", parents=[common], help="show how the running agent is")
+    asking.add_argument("--json", action="store_true", help="print one JSON object")
+    asking.set_defaults(command=_status)
 
+    examining = commands.add_parser("doctor", parents=[common], help="find out what is wrong, and what to do")
+    examining.add_argument("--json", action="store_true", help="print one JSON object")
+    # What goes wrong is in its findings already.
+    examining.set_defaults(command=_doctor, log_default="ERROR")
+
+    add_commands(commands, common)
+    add_update(commands, common)
+    cli_log.add_commands(commands, common)
+    cli_support.add_commands(commands, common)
+    seeing = commands.add_parser("probes", parents=[common], help="show what the agent sees of this PC, live")
+    seeing.add_argument("--json", action="store_true", help="print one JSON object, once")
+    seeing.set_defaults(command=_probes)
+    return parser
+
+
+def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
     running = commands.add_parser("run", parents=[common], help="serve until stopped")
     running.add_argument(
         "--invite-file",
@@ -120,24 +128,6 @@ def build_parser() -> argparse.ArgumentParser:
     cli_log.add_log_file(running, LOG_NAME)
     running.set_defaults(command=_run)
 
-    asking = commands.add_parser("status", parents=[common], help="show how the running agent is")
-    asking.add_argument("--json", action="store_true", help="print one JSON object")
-    asking.set_defaults(command=_status)
-
-    examining = commands.add_parser("doctor", parents=[common], help="find out what is wrong, and what to do")
-    examining.add_argument("--json", action="store_true", help="print one JSON object")
-    # What goes wrong is in its findings already.
-    examining.set_defaults(command=_doctor, log_default="ERROR")
-
-    add_commands(commands, common)
-    add_update(commands, common)
-    cli_log.add_commands(commands, common)
-    cli_support.add_commands(commands, common)
-    seeing = commands.add_parser("probes", parents=[common], help="show what the agent sees of this PC, live")
-    seeing.add_argument("--json", action="store_true", help="print one JSON object, once")
-    seeing.set_defaults(command=_probes)
-    return parser
-
 
 def _file(text: str) -> Path:
     """Read a path; a scheduled task of Windows hands over %ProgramData% as it was written."""
@@ -149,56 +139,6 @@ def _cores(text: str) -> list[int]:
         return [int(core) for core in text.split(",") if core.strip()]
     except ValueError:
         raise argparse.ArgumentTypeError("cores are numbers separated by commas, like 0,1") from None
-
-
-def _enrol(options: argparse.Namespace) -> int:
-    text = _read_invite(options.invite_file)
-    invite = invites.decode(text)
-    options.data.mkdir(parents=True, exist_ok=True)
-    try:
-        with lock_folder(options.data):
-            identity = _join(options.data, invite, name=options.name, force=options.force)
-    except DataFolderBusy:
-        print(enrol_running(options.data, text, options.name, _Telling().tell))
-    else:
-        print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
-    if options.delete_invite_file and options.invite_file is not None:
-        delete_invite(options.invite_file)
-    return 0
-
-
-def _join(folder: Path, invite: invites.Invite, *, name: str, force: bool = False) -> Identity:
-    telling = _Telling()
-    return asyncio.run(join(folder, invite, Keystore("agent"), name=name, force=force, on_state=telling.take))
-
-
-class _Telling:
-    """Prints each step of enrolling once; waiting for approval repeats itself every few seconds."""
-
-    def __init__(self) -> None:
-        self._phase = ""
-
-    def take(self, state: EnrolState) -> None:
-        self._say(state.phase, state.device_code)
-
-    def tell(self, told: Told) -> None:
-        self._say(told.phase, told.text)
-
-    def _say(self, phase: str, code: str) -> None:
-        if phase == self._phase:
-            return
-        self._phase = phase
-        if phase == "pending":
-            print(f"Waiting for an administrator to approve this PC. Its code is {code}.", flush=True)
-
-
-def _read_invite(path: Path | None) -> str:
-    if path is not None:
-        return read_invite(path)
-    if sys.stdin.isatty():
-        print("Paste the invite and press Enter:", file=sys.stderr, flush=True)
-        return invite_text(sys.stdin.buffer.readline(MAX_INVITE_BYTES + 1))
-    return invite_text(sys.stdin.buffer.read(MAX_INVITE_BYTES + 1))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -214,7 +154,7 @@ def _run(options: argparse.Namespace) -> int:
     def serve(means: Means, trial: Trial | None) -> bool:
         with lock_folder(options.data):
             _log_into_a_file(options)
-            identity = _identity_for_run(options.data, options.invite_file, wait=options.wait)
+            identity = identity_for_run(options.data, options.invite_file, wait=options.wait)
             return _serve(options, identity, settings, means, trial)
 
     return run_with_updates(options.arguments, serve)
@@ -224,22 +164,6 @@ def _log_into_a_file(options: argparse.Namespace) -> None:
     """Raises OSError."""
     file = options.log_file or options.data / LOG_NAME
     set_up(level=options.log_level or "INFO", form=options.log_format, file=file, stderr=options.log_file is None)
-
-
-def _identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> Identity | None:
-    """Load this PC's identity; only without one is the invite looked at, and then it is used up."""
-    try:
-        identity = load_identity(folder / "identity", Keystore("agent"))
-    except IdentityMissing:
-        if wait:
-            return None  # the running agent joins: whoever looks sees how far it is
-        if invite_file is None:
-            raise
-        invite = invites.decode(_read_invite(invite_file))
-        identity = _join(folder, invite, name=own_name())
-        delete_invite(invite_file)
-    ensure_made_here(identity)
-    return identity
 
 
 def _serve(

@@ -1,0 +1,100 @@
+"""`fallow-agent enrol`, and the identity that `run` begins with.
+
+An invite is a secret: it comes from a file or standard input, never from the command line, which everybody on the PC
+can read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from agent.cli_control import enrol_running
+from agent.control.protocol import Told
+from agent.joining import MAX_INVITE_BYTES, delete_invite, invite_text, join, own_name, read_invite
+from agent.link import invite as invites
+from agent.link.enrolment import EnrolState
+from agent.link.errors import IdentityMissing
+from agent.link.identity import Identity, ensure_made_here, load_identity
+from agent.link.keystore import Keystore
+from agent.settings import DataFolderBusy, lock_folder
+
+
+def add_enrol(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """Add the command."""
+    enrolling = commands.add_parser("enrol", parents=[common], help="join a fleet with an invite")
+    enrolling.add_argument(
+        "--invite-file", type=Path, metavar="FILE", help="where the invite is (default: standard input)"
+    )
+    enrolling.add_argument("--name", default=own_name(), help="what the console calls this PC (default: its host name)")
+    enrolling.add_argument("--force", action="store_true", help="replace a usable identity")
+    enrolling.add_argument("--delete-invite-file", action="store_true", help="delete the invite once it was used")
+    enrolling.set_defaults(command=_enrol)
+
+
+def identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> Identity | None:
+    """Load this PC's identity; only without one is the invite looked at, and then it is used up."""
+    try:
+        identity = load_identity(folder / "identity", Keystore("agent"))
+    except IdentityMissing:
+        if wait:
+            return None  # the running agent joins: whoever looks sees how far it is
+        if invite_file is None:
+            raise
+        invite = invites.decode(_read_invite(invite_file))
+        identity = _join(folder, invite, name=own_name())
+        delete_invite(invite_file)
+    ensure_made_here(identity)
+    return identity
+
+
+def _enrol(options: argparse.Namespace) -> int:
+    text = _read_invite(options.invite_file)
+    invite = invites.decode(text)
+    options.data.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock_folder(options.data):
+            identity = _join(options.data, invite, name=options.name, force=options.force)
+    except DataFolderBusy:
+        print(enrol_running(options.data, text, options.name, _Telling().tell))
+    else:
+        print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
+    if options.delete_invite_file and options.invite_file is not None:
+        delete_invite(options.invite_file)
+    return 0
+
+
+def _join(folder: Path, invite: invites.Invite, *, name: str, force: bool = False) -> Identity:
+    telling = _Telling()
+    return asyncio.run(join(folder, invite, Keystore("agent"), name=name, force=force, on_state=telling.take))
+
+
+class _Telling:
+    """Prints each step of enrolling once; waiting for approval repeats itself every few seconds."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+
+    def take(self, state: EnrolState) -> None:
+        self._say(state.phase, state.device_code)
+
+    def tell(self, told: Told) -> None:
+        self._say(told.phase, told.text)
+
+    def _say(self, phase: str, code: str) -> None:
+        if phase == self._phase:
+            return
+        self._phase = phase
+        if phase == "pending":
+            print(f"Waiting for an administrator to approve this PC. Its code is {code}.", flush=True)
+
+
+def _read_invite(path: Path | None) -> str:
+    if path is not None:
+        return read_invite(path)
+    if sys.stdin.isatty():
+        print("Paste the invite and press Enter:", file=sys.stderr, flush=True)
+        return invite_text(sys.stdin.buffer.readline(MAX_INVITE_BYTES + 1))
+    return invite_text(sys.stdin.buffer.read(MAX_INVITE_BYTES + 1))
