@@ -12,7 +12,7 @@ from collections import deque
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 # How long a child may clean up after Ctrl-C, and then after a polite request, before it is killed.
@@ -112,3 +112,17 @@ def has_ended(child: subprocess.Popen[str] | subprocess.Popen[bytes], within_s: 
     except subprocess.TimeoutExpired:
         return False
     return True
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM into KeyboardInterrupt, so that `with` blocks clean up on it too."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

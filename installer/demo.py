@@ -21,7 +21,9 @@ from typing import Any
 from console.api.admin import types as wire
 from console.errors import ConsoleError
 from installer.bootstrap import ROOT
-from installer.loopback import AgentSettings, Answer, LoopbackError, LoopbackFleet, ended_by_signals
+from installer.children import ended_by_signals
+from installer.loopback import AgentSettings, Answer, LoopbackFleet
+from installer.processes import LoopbackError
 from shard_export.library.store import remove_tree
 
 MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -5,14 +5,11 @@ The demo, the benchmarks and the integration tests all stand on it. Everything i
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -26,14 +23,10 @@ from console.api.admin import types as wire
 from console.client import AdminClient
 from console.data import ServiceFile, service_file_path
 from console.errors import ClientError, ServiceUnreachable
+from installer.processes import LoopbackError, Processes, environment
 
 START_S = 60.0
-STOP_S = 10.0
 POLL_S = 0.05
-
-
-class LoopbackError(Exception):
-    """A process of the loopback fleet did not do its part; the sentence ends with what it printed last."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True):
@@ -84,7 +77,7 @@ class LoopbackFleet:
         self._root, self._settings, self._say, self._route = root, list(agents), say, route
         self._console = console
         self._direct_links = direct_links
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes = Processes(root)
         self._admin: AdminClient | None = None
         self._api_url = ""
         self._chat_key = ""
@@ -143,19 +136,11 @@ class LoopbackFleet:
         if self._admin is not None:
             self._admin.close()
             self._admin = None
-        for name in sorted(self._processes, key=lambda name: name == "console"):
-            self.stop(name)
+        self._processes.close("console")
 
     def stop(self, name: str) -> int:
         """End one process and return its exit code."""
-        process = self._processes[name]
-        if process.poll() is None:
-            process.terminate()
-        try:
-            return process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+        return self._processes.stop(name)
 
     def restart_console(self) -> None:
         """End the console if it still runs, and start it again at the addresses it had."""
@@ -166,10 +151,7 @@ class LoopbackFleet:
 
     def log_tail(self, name: str, lines: int = 8) -> str:
         """Return the last lines a process printed."""
-        path = self._root / f"{name}.log"
-        if not path.exists():
-            return ""
-        return "\n".join(path.read_text("utf-8", "replace").splitlines()[-lines:])
+        return self._processes.log_tail(name, lines)
 
     def start_agent(self, name: str) -> None:
         """Start (or start again) an enrolled agent."""
@@ -183,7 +165,7 @@ class LoopbackFleet:
             command += ["--cores", ",".join(map(str, settings.cores))]
         if settings.memory_mb:
             command += ["--memory-mb", str(settings.memory_mb)]
-        self._spawn(name, command)
+        self._processes.start(name, command)
         self._say(f"agent {name} started")
 
     def wait_for_agents(self, count: int, timeout_s: float = START_S) -> list[wire.Agent]:
@@ -194,7 +176,7 @@ class LoopbackFleet:
             ready = [agent for agent in connected if agent.volunteering == "available"]
             if len(ready) >= count:
                 return ready
-            self._fail_if_ended()
+            self._processes.fail_if_ended()
             if time.monotonic() > deadline:
                 names = [settings.name for settings in self._settings]
                 tails = "\n".join(f"{name}: {self.log_tail(name)}" for name in names)
@@ -238,7 +220,7 @@ class LoopbackFleet:
         folder = self.console_folder
         command = [self._console, "serve", "--data", str(folder)]
         command += ["--agents-port", str(agents_port), "--api-port", str(api_port)]
-        self._spawn("console", [*command, "--direct-links", "on" if self._direct_links else "off"])
+        self._processes.start("console", [*command, "--direct-links", "on" if self._direct_links else "off"])
         deadline = time.monotonic() + START_S
         while True:
             try:
@@ -246,7 +228,7 @@ class LoopbackFleet:
                 self._api_url = self._admin.status().api_url
                 break
             except (ServiceUnreachable, ClientError):
-                self._fail_if_ended()
+                self._processes.fail_if_ended()
                 if time.monotonic() > deadline:
                     raise LoopbackError(f"The console did not start.\n{self.log_tail('console')}") from None
                 time.sleep(POLL_S)
@@ -262,20 +244,14 @@ class LoopbackFleet:
             # The invite goes through standard input: it is a secret, and a command line is public.
             done = subprocess.run(
                 [
-                    sys.executable,
-                    "-m",
-                    "agent",
-                    "enrol",
-                    "--data",
-                    str(self.agent_folder(settings.name)),
-                    "--name",
-                    settings.name,
+                    *(sys.executable, "-m", "agent", "enrol"),
+                    *("--data", str(self.agent_folder(settings.name)), "--name", settings.name),
                 ],
                 input=self._routed(invite.text, settings.name).encode(),
                 capture_output=True,
                 timeout=START_S,
                 check=False,
-                env=self._environment(),
+                env=environment(),
             )
             if done.returncode:
                 raise LoopbackError(f"Agent {settings.name} could not enrol: {done.stderr.decode('utf-8', 'replace')}")
@@ -299,40 +275,3 @@ class LoopbackFleet:
         told = route(name, port)
         lines = f'direct_ports = [{port}, {port}]\ndirect_address = "127.0.0.1:{told}"\n'
         (self.agent_folder(name) / "agent.toml").write_text(lines)
-
-    def _spawn(self, name: str, command: list[str]) -> None:
-        self._root.mkdir(parents=True, exist_ok=True)
-        with (self._root / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._environment(),
-                # Ctrl-C in a terminal reaches only us; we end the others in order.
-                start_new_session=os.name != "nt",
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-            )
-
-    def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONUNBUFFERED": "1"}
-
-    def _fail_if_ended(self) -> None:
-        for name, process in self._processes.items():
-            if process.poll() is not None:
-                code = process.returncode
-                raise LoopbackError(f"The process {name} ended with exit code {code}.\n{self.log_tail(name)}")
-
-
-@contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that `with` blocks clean up on it too."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, cast
 
-from installer.loopback import ended_by_signals
+from installer.children import ended_by_signals
 
 BENCHES = {
     "admin_window": "admin_window",

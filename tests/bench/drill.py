@@ -18,7 +18,7 @@ from typing import Any
 
 from console.bench.texts import long_prompt
 from installer.demo import demo_library
-from installer.loopback import LoopbackError
+from installer.processes import LoopbackError
 from tests.bench.drill_cases import HARMLESS, LONG_WORDS, Case, Seen, Standby, overall, select
 from tests.bench.drill_fleet import CONTEXT, POLL_S, STREAMS, DrillFleet
 from tests.bench.json_process import ROOT

@@ -14,7 +14,8 @@ from typing import Any, Self
 from console.api.admin import types as wire
 from console.client import AdminClient
 from console.errors import ClientError
-from installer.loopback import AgentSettings, LoopbackError, LoopbackFleet
+from installer.loopback import AgentSettings, LoopbackFleet
+from installer.processes import LoopbackError
 from tests.bench.drill_cases import Standby
 from tests.bench.net import Link, Network
 from tests.bench.two_pcs import named_copy

@@ -24,7 +24,8 @@ from agent.stage.gate import Gate
 from console.api.admin import types as wire
 from console.bench.figures import percentile
 from installer.demo import demo_library
-from installer.loopback import AgentSettings, LoopbackError, LoopbackFleet
+from installer.loopback import AgentSettings, LoopbackFleet
+from installer.processes import LoopbackError
 from tests.bench.json_process import ROOT
 from tests.bench.prompts import questions
 from tests.support.screens import XServer, x_server
