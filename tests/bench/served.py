@@ -72,7 +72,7 @@ def decode_rate(heard: Sequence[Heard]) -> float:
     ended_s = min(one.pieces_s[-1] for one in heard)
     if ended_s <= began_s:
         raise ValueError("An answer ended before the last one began; ask for more tokens.")
-    tokens = sum(
+    tokens: float = sum(
         one.usage["completion_tokens"] * sum(began_s < at_s <= ended_s for at_s in one.pieces_s) / len(one.pieces_s)
         for one in heard
     )
