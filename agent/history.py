@@ -1,4 +1,4 @@
-"""What this PC contributed: kept on this PC, by the hour, for its owner. Blocks for a moment; one thread.
+"""What this PC contributed: kept on this PC, by the hour, for its owner.
 
 A row of `history.sqlite` is an hour in which something was served: for how long, how many tokens passed, and how long
 the stages computed. Energy is an estimate from the last of these.
@@ -10,6 +10,7 @@ import contextlib
 import datetime as dt
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,12 +30,17 @@ _ADD = """INSERT INTO hours VALUES (?, ?, ?, ?) ON CONFLICT (start_s) DO UPDATE 
 
 
 class History:
-    """The file. A damaged one is put aside and begun anew; one that cannot be written costs the figures, no more."""
+    """The file. A damaged one is put aside and begun anew; one that cannot be written costs the figures, no more.
+
+    Making it and `save` wait for the disk; `save` may be called in another thread than the rest.
+    """
 
     def __init__(self, path: Path, watts: float, now: Callable[[], float] = time.time) -> None:
         """`watts`: what computing takes beyond what the PC takes anyway. `now` is Unix time."""
         self._path, self._watts, self._now = path, watts, now
         self._rows: dict[int, tuple[float, int, float]] = {}
+        self._unsaved: dict[int, tuple[float, int, float]] = {}
+        self._swapping = threading.Lock()
         try:
             self._load()
         except sqlite3.Error as error:
@@ -47,16 +53,27 @@ class History:
                 path.replace(path.with_suffix(".damaged"))
 
     def add(self, served_s: float, tokens: int, busy_s: float) -> None:
-        """Count what was contributed up to now; saved by `save`."""
-        hour = int(self._now()) // HOUR_S * HOUR_S
-        before = self._rows.get(hour, (0.0, 0, 0.0))
-        self._rows[hour] = (before[0] + served_s, before[1] + tokens, before[2] + busy_s)
+        """Count what was contributed up to now; it is on the disk after `save`."""
+        hour, more = int(self._now()) // HOUR_S * HOUR_S, (served_s, tokens, busy_s)
+        _add(self._rows, hour, more)
+        with self._swapping:
+            _add(self._unsaved, hour, more)
+
+    def save(self) -> None:
+        """Write what was counted since the last time; what cannot be written is kept for the next."""
+        with self._swapping:
+            unsaved, self._unsaved = self._unsaved, {}
+        if not unsaved:
+            return
         try:
             with contextlib.closing(self._open()) as database, database:
-                database.execute(_ADD, (hour, served_s, tokens, busy_s))
-                database.execute("DELETE FROM hours WHERE start_s < ?", (hour - KEEP_S,))
+                database.executemany(_ADD, [(hour, *more) for hour, more in unsaved.items()])
+                database.execute("DELETE FROM hours WHERE start_s < ?", (max(unsaved) - KEEP_S,))
         except sqlite3.Error as error:
             log.warning("What this PC contributed is not saved: %s.", error)
+            with self._swapping:
+                for hour, more in unsaved.items():
+                    _add(self._unsaved, hour, more)
 
     def hours(self, from_s: float, to_s: float) -> list[HistoryRow]:
         """List the hours that begin in that time, oldest first."""
@@ -102,6 +119,11 @@ class History:
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute(_TABLE)
         return database
+
+
+def _add(rows: dict[int, tuple[float, int, float]], hour: int, more: tuple[float, int, float]) -> None:
+    served_s, tokens, busy_s = rows.get(hour, (0.0, 0, 0.0))
+    rows[hour] = served_s + more[0], tokens + more[1], busy_s + more[2]
 
 
 class Meter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,8 @@ from agent.threads import finish_in_thread
 from agent.volunteer.duty import Volunteer
 from agent.volunteer.recording import AvailabilityRecorder
 from agent.volunteer.states import Phase
+
+log = logging.getLogger(__name__)
 
 EVERY_S = 60.0
 
@@ -37,11 +40,22 @@ class Metering:
         try:
             while True:
                 await asyncio.sleep(EVERY_S)
-                self.count(volunteer, on_counted)
-                if not volunteer.always:
-                    await self.learn(volunteer, on_resting, time.time())
+                await self._look_safely(volunteer, on_counted, on_resting)
         finally:
             self._rests.save()
+            self.history.save()
+
+    async def _look_safely(
+        self, volunteer: Volunteer, on_counted: Callable[[], None], on_resting: Callable[[], None]
+    ) -> None:
+        try:
+            self.count(volunteer, on_counted)
+            # A commit may wait for the disk, which heartbeats and the owner's orders must not.
+            await finish_in_thread(self.history.save)
+            if not volunteer.always:
+                await self.learn(volunteer, on_resting, time.time())
+        except Exception:  # the edge of a task nobody awaits: what is not counted now is counted in a minute
+            log.exception("Counting what this PC contributed failed.")
 
     def count(self, volunteer: Volunteer, on_counted: Callable[[], None]) -> None:
         """Count what was served since the last time; time that is not looked at would be booked as served later."""

@@ -31,12 +31,18 @@ class AvailabilityRecorder:
         self._path = folder / NAME
         self._rest = _read(self._path)
         self._saved_s = 0.0
+        self._said_undeletable = False
 
     def note(self, state: VolunteerState, policy: Policy, unix_s: float, utc_offset_s: float) -> None:
         """Count the time since the last call; forget everything where the policy forbids to learn."""
         if not policy.learn_availability:
             self._rest = Rest()
-            self._path.unlink(missing_ok=True)
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning(
+                    "%s is not wanted any more and cannot be deleted (%s); delete it.", self._path, error.strerror
+                )
             return
         resting = all(reason.code in NOT_THE_OWNERS for reason in state.reasons)
         self._rest = watch(self._rest, unix_s, utc_offset_s, resting=resting, longest_s=5 * EVERY_S)

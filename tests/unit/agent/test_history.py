@@ -34,7 +34,10 @@ def test_hours_and_days_are_summed_and_survive_a_restart(tmp_path: Path, clock: 
     clock.now_s += HOUR_S
     history.add(30.0, 5, 0.0)
     clock.now_s += 24 * HOUR_S
+    history.save()
     history.add(10.0, 1, 1.0)
+    history.save()
+    history.save()
     again = History(tmp_path / "h.sqlite", watts=36.0, now=clock)
     for one in (history, again):
         hours = one.hours(0, NOON_S + 40 * HOUR_S)
@@ -54,6 +57,7 @@ def test_a_damaged_file_is_put_aside(tmp_path: Path, clock: Clock, expected_logs
     (tmp_path / "h.sqlite").write_bytes(b"no database at all" * 100)
     history = History(tmp_path / "h.sqlite", watts=1.0, now=clock)
     history.add(1.0, 2, 3.0)
+    history.save()
     assert History(tmp_path / "h.sqlite", watts=1.0, now=clock).contribution().total_tokens == 2
     assert (tmp_path / "h.damaged").exists()
 
@@ -64,7 +68,12 @@ def test_a_folder_that_cannot_be_written_costs_the_figures_only(
     expected_logs("agent.history", "not saved")
     history = History(tmp_path / "nowhere" / "h.sqlite", watts=1.0, now=clock)
     history.add(1.0, 2, 3.0)
+    history.save()
     assert history.contribution().total_tokens == 2
+    history.add(1.0, 3, 3.0)
+    (tmp_path / "nowhere").mkdir()
+    history.save()
+    assert History(tmp_path / "nowhere" / "h.sqlite", watts=1.0, now=clock).contribution().total_tokens == 5
 
 
 def test_a_meter_counts_what_is_new(tmp_path: Path, clock: Clock) -> None:
@@ -100,7 +109,9 @@ def test_a_history_that_is_locked_for_the_moment_is_left_where_it_is(
 ) -> None:
     expected_logs("agent.history", "cannot be read now")
     path = tmp_path / "h.sqlite"
-    History(path, watts=1.0, now=clock).add(1.0, 5, 1.0)
+    before = History(path, watts=1.0, now=clock)
+    before.add(1.0, 5, 1.0)
+    before.save()
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda path, timeout: connect(path, timeout=0.01))
     with contextlib.closing(connect(path)) as other:
@@ -108,6 +119,7 @@ def test_a_history_that_is_locked_for_the_moment_is_left_where_it_is(
         history = History(path, watts=1.0, now=clock)
         other.rollback()
     history.add(1.0, 2, 1.0)
+    history.save()
     assert not path.with_suffix(".damaged").exists()
     assert History(path, watts=1.0, now=clock).contribution().total_tokens == 7
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -12,6 +15,7 @@ from agent.metering import Metering
 from agent.volunteer.states import Phase
 from tests.support.agents import always_here
 from tests.support.hand_clock import HandClock
+from tests.support.patience import until
 
 
 async def test_what_is_learnt_of_the_week_is_kept_and_told_only_if_the_policy_lets_it(tmp_path: Path) -> None:
@@ -40,3 +44,53 @@ async def test_hours_in_which_a_pc_is_held_are_never_booked_as_served(tmp_path: 
             metering.count(volunteer, lambda: None)
     volunteer.gates.remove(gate)
     assert metering.history.contribution().total_h == pytest.approx(2 / 60)
+
+
+async def test_nothing_waits_for_the_disk_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metering, volunteer, saving = Metering(tmp_path, 30.0), always_here(tmp_path), list[int]()
+    gate = volunteer.gates.make()
+    metering.end(gate)
+    monkeypatch.setattr(metering.history, "save", lambda: saving.append(threading.get_ident()))
+    monkeypatch.setattr("agent.metering.EVERY_S", 0.0)
+    counting = asyncio.create_task(metering.run(volunteer, lambda: None, lambda: None))
+    await until(lambda: bool(saving))
+    assert threading.get_ident() not in saving
+    counting.cancel()
+    await asyncio.gather(counting, return_exceptions=True)
+    volunteer.gates.remove(gate)
+    assert not (tmp_path / "history.sqlite").exists()
+
+
+async def test_counting_goes_on_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: Callable[..., None]
+) -> None:
+    expected_logs("agent.metering", "failed")
+    metering, volunteer, looks = Metering(tmp_path, 30.0), always_here(tmp_path), list[int]()
+
+    def fail_first(*_: object) -> None:
+        looks.append(0)
+        if len(looks) == 1:
+            raise OSError("Input/output error")
+
+    monkeypatch.setattr(metering, "count", fail_first)
+    monkeypatch.setattr("agent.metering.EVERY_S", 0.0)
+    counting = asyncio.create_task(metering.run(volunteer, lambda: None, lambda: None))
+    await until(lambda: len(looks) > 1)
+    counting.cancel()
+    await asyncio.gather(counting, return_exceptions=True)
+
+
+async def test_what_may_not_be_learnt_and_cannot_be_deleted_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: Callable[..., None]
+) -> None:
+    expected_logs("agent.volunteer.recording", "delete it")
+    metering, volunteer = Metering(tmp_path, 30.0), always_here(tmp_path)
+    volunteer.keeper.change("learn_availability", False)
+    volunteer.policy_changed()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    await metering.learn(volunteer, lambda: None, 1_767_571_200.0)
+    monkeypatch.undo()
