@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import TypeVar
@@ -30,9 +31,23 @@ def read_kept(path: Path, kind: type[T], *, lost: str) -> T | None:
 
 def write_kept(path: Path, content: object, *, lost: str) -> None:
     """Put it in the place of what was there, whole or not at all; a failure is only logged, with `lost`."""
-    fresh = path.with_suffix(".new")
     try:
-        fresh.write_bytes(msgspec.json.encode(content))
-        fresh.replace(path)
+        replace_file(path, msgspec.json.encode(content))
     except OSError as error:
         log.info("%s cannot be written (%s); %s.", path, error.strerror, lost)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put `data` in the place of what was there, whole or not at all. Raises OSError, and leaves nothing half then.
+
+    One writer at a time. It does not wait for the disk: a power cut may bring the former content back, or none.
+    """
+    # The same name each time: what a writer that was killed left behind is written over by the next one.
+    fresh = path.with_suffix(".new")
+    try:
+        fresh.write_bytes(data)
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Literal
@@ -22,6 +21,7 @@ import msgspec
 import platformdirs
 
 from agent.folder_lock import FolderBusy, FolderLock
+from agent.kept import replace_file
 
 LOG_NAME = "agent.log"
 
@@ -166,14 +166,7 @@ def _is_address(text: str) -> bool:
 
 def write_state(folder: Path, state: AgentState) -> None:
     """Replace state.json at once, so that a reader never sees half of it. Raises OSError."""
-    with tempfile.NamedTemporaryFile("wb", dir=folder, prefix="state.", suffix=".new", delete=False) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(state)) + b"\n")
-    fresh = Path(file.name)
-    try:
-        fresh.replace(folder / "state.json")
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    replace_file(folder / "state.json", msgspec.json.format(msgspec.json.encode(state)) + b"\n")
 
 
 def read_state(folder: Path) -> AgentState | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 
 import pytest
 
-from agent.kept import MAX_FILE_BYTES, read_kept, write_kept
+from agent.kept import MAX_FILE_BYTES, read_kept, replace_file, write_kept
 
 LOST = "all is found out again"
 
@@ -40,3 +41,27 @@ def test_a_file_that_cannot_be_written_is_only_told(tmp_path: Path, caplog: pyte
         write_kept(path, [1], lost=LOST)
         assert read_kept(path, list[int], lost=LOST) is None
     assert [message.endswith(f"; {LOST}.") for message in caplog.messages] == [True, True]
+
+
+def test_a_full_disk_leaves_the_former_content_and_nothing_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kept.json"
+    replace_file(path, b"before")
+
+    def run_full(fresh: Path, data: bytes) -> int:
+        with fresh.open("wb") as file:
+            file.write(data[:2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", run_full)
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            replace_file(path, b"after")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"kept.json": b"before"}
+
+
+def test_what_a_killed_writer_left_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "kept.new").write_bytes(b"ha")
+    replace_file(tmp_path / "kept.json", b"whole")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"kept.json": b"whole"}
