@@ -261,7 +261,7 @@ async def test_a_library_the_console_did_not_sign_is_not_even_fetched(
 
 
 async def test_a_store_of_many_files_is_told_in_several_messages(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("service", "seeding"):
+    for module in ("introduction", "seeding"):
         monkeypatch.setattr(f"agent.{module}.MAX_NAMED_FILES", 3)
     store = Store(fleet.folder / "ann-data")
     for number in range(8):
