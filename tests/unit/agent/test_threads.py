@@ -101,8 +101,8 @@ async def test_cancelled_before_it_began_it_still_ends() -> None:
 READS = {
     "checked", "look", "look_at", "place", "tail",
     "_chunk", "_fleet", "_load", "_misfit", "_problem_of", "_service_file", "api_tls", "client_context",
-    "held", "hello", "load", "load_identity", "load_key", "manifest", "missing", "peer_server_context", "plan", "read_mark",
-    "refusal", "_plans", "runtime", "this_pc", "what_if",
+    "held", "hello", "load", "load_identity", "load_key", "manifest", "missing", "peer_server_context", "plan",
+    "read_mark", "refusal", "_plans", "runtime", "this_pc", "what_if",
 }  # fmt: skip
 """What may be left to itself when whoever waits for it is cancelled: it only reads, and its result owns nothing."""
 
