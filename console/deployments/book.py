@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,9 @@ from console.registry.registry import Registry
 
 log = logging.getLogger(__name__)
 
+FORGET_EVERY_S = 60.0
+"""At least so long between two looks for answers that are too old."""
+
 
 class Book:
     """`entries` are the pipelines by key; `others` hold PCs as well: attempts, and what is being retired."""
@@ -33,15 +37,29 @@ class Book:
         self.others: list[Entry] = []
         self.recent = RecentAnswers()
         """The answers that ended lately."""
+        self._forgetting: asyncio.TimerHandle | None = None
         self.on_answer: Callable[[EndedAnswer], None] | None = None
         """Hears of each, too."""
         self._totals: dict[str, ModelTotals] = {}
 
     def answered(self, entry: Entry, ended: EndedAnswer) -> None:
-        """Remember an answer that one of the pipelines ended."""
+        """Remember an answer that one of the pipelines ended. Event loop only."""
         self.recent.take(entry.model, entry.number, ended, time.time())
+        if self._forgetting is None:
+            self._forget()
         if self.on_answer is not None:
             self.on_answer(ended)
+
+    def close(self) -> None:
+        """End what goes on by itself."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+
+    def _forget(self) -> None:
+        """Let go of old answers, now and for as long as there are any: it may be that nobody ever asks for them."""
+        left_s = self.recent.forget(time.time())
+        later = None if left_s is None else max(left_s, FORGET_EVERY_S)
+        self._forgetting = None if later is None else asyncio.get_running_loop().call_later(later, self._forget)
 
     def totals(self) -> dict[str, ModelTotals]:
         """Return the counters of every model that was deployed since the service began."""

@@ -64,6 +64,7 @@ class Deployments:
             await self._keeper.stop(entry)
             entry.state, entry.message = "waiting", "The console is stopping."
             await self._keeper.take_down(entry)
+        self._book.close()
 
     # What the API asks
 

@@ -15,13 +15,14 @@ KEPT_S = 3600.0
 
 
 class RecentAnswers:
-    """The last `MOST` answers of all models, none older than an hour."""
+    """The last `MOST` answers of all models. Those older than an hour are never told, and go with `forget`."""
 
     def __init__(self) -> None:
         self._answers: deque[AnswerTime] = deque(maxlen=MOST)
 
     def take(self, model: str, number: int, ended: EndedAnswer, now_s: float) -> None:
         """Remember an answer that a model's pipeline (`number` from 0) just ended."""
+        self.forget(now_s)
         details = ended.details
         self._answers.append(
             AnswerTime(
@@ -46,10 +47,15 @@ class RecentAnswers:
             )
         )
 
-    def view(self, order: AnswerOrder, limit: int, now_s: float) -> list[AnswerTime]:
-        """Return the newest or the slowest, at most `limit` of them."""
+    def forget(self, now_s: float) -> float | None:
+        """Let go of what is too old; returns in how many seconds the next will be, None: nothing is left."""
         while self._answers and self._answers[0].ended_s < now_s - KEPT_S:
             self._answers.popleft()
+        return self._answers[0].ended_s + KEPT_S - now_s if self._answers else None
+
+    def view(self, order: AnswerOrder, limit: int, now_s: float) -> list[AnswerTime]:
+        """Return the newest or the slowest, at most `limit` of them."""
+        self.forget(now_s)
         newest = list(reversed(self._answers))
         if order == "slowest":
             newest.sort(key=lambda one: -one.total_ms)

@@ -16,6 +16,7 @@ from console.pipeline.types import Details, Timings, Usage
 from console.registry.registry import Registry
 from tests.support.deployments import ask, deploying
 from tests.support.fleet import Fleet
+from tests.support.patience import until
 from tests.support.served import asked_and_stuck, playing_all, served_by
 
 
@@ -47,6 +48,39 @@ def test_an_hour_and_a_thousand_answers_are_remembered() -> None:
     for number in range(MOST):
         recent.take("small", 0, ended(str(number), 1.0), KEPT_S)
     assert len(recent.view("newest", 2 * MOST, KEPT_S)) == MOST
+
+
+def test_what_is_too_old_goes_without_anybody_who_looks() -> None:
+    recent = RecentAnswers()
+    for number in range(3):
+        recent.take("small", 0, ended(str(number), 1.0), 10.0 * number)
+    assert recent.forget(KEPT_S + 5.0) == 5.0
+    assert len(recent._answers) == 2
+    recent.take("small", 0, ended("later", 1.0), 3 * KEPT_S)
+    assert len(recent._answers) == 1, "also by others that end"
+    assert recent.forget(5 * KEPT_S) is None
+    assert len(recent._answers) == 0
+
+
+async def test_a_console_forgets_answers_by_itself(
+    fleet: Fleet, registry: Registry, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.deployments.book.FORGET_EVERY_S", 0.01)
+    monkeypatch.setattr("console.deployments.recent.KEPT_S", 0.5)
+    taken: list[EndedAnswer] = []
+    take = RecentAnswers.take
+
+    def count(recent: RecentAnswers, model: str, number: int, ended: EndedAnswer, now_s: float) -> None:
+        taken.append(ended)
+        take(recent, model, number, ended, now_s)
+
+    monkeypatch.setattr(RecentAnswers, "take", count)
+    async with deploying(fleet, registry) as deployments, playing_all(fleet, "ann", "bob") as pcs:
+        await served_by(deployments, pcs)
+        recent = deployments._book.recent
+        for number in (1, 2):
+            await ask(deployments)
+            await until(lambda number=number: len(taken) == number and not recent._answers)  # type: ignore[misc]
 
 
 def test_an_answer_is_told_with_its_sentence_that_names_pcs() -> None:
