@@ -22,6 +22,7 @@ from console.errors import ReleaseUnusable
 from console.fleet.distribution import Distribution
 from console.fleet.releases import ReleasePost, update_phase
 from console.registry.audit import Actor
+from console.registry.errors import WrongState
 from console.registry.records import ReleaseRecord, Ring
 from console.registry.registry import Registry
 
@@ -52,7 +53,10 @@ class ReleaseShelf:
                 self._serve(record)
 
     async def add(self, file: Path, actor: Actor) -> ReleaseRecord:
-        """Take a signed release and the archive beside it; nobody is offered it yet. Raises ReleaseUnusable."""
+        """Take a signed release and the archive beside it; nobody is offered it yet.
+
+        Raises ReleaseUnusable, also for one that was withdrawn; nothing is kept of it then.
+        """
         record = await finish_in_thread(partial(self._add, file, actor))
         self._serve(record)
         await self._post.publish()
@@ -102,17 +106,22 @@ class ReleaseShelf:
             with file.open("rb") as signed_file:
                 signed = signed_file.read(MAX_SIGNED_BYTES + 1)
             release = read_unverified(decode_signed(signed))
+            if release.expires_s <= self._now():
+                raise ReleaseUnusable(f"{file.name} has expired, and no PC would take it; sign it again.")
+            self._registry.releases.check_not_withdrawn(release.sha256)
             self._copy(file.with_name(release.archive), release)
-        except ReleaseRefused as error:
+            try:
+                return self._registry.releases.add(release, signed, file.name, actor)
+            except WrongState:  # withdrawn since, by another console
+                self._file(release.sha256).unlink(missing_ok=True)
+                raise
+        except (ReleaseRefused, WrongState) as error:
             raise ReleaseUnusable(f"{file.name}: {error}") from None
         except OSError as error:
             raise ReleaseUnusable(
                 f"{error.filename or file} cannot be used ({error.strerror}); the signed release and its archive lie "
                 "in one folder of the console's PC."
             ) from None
-        if release.expires_s <= self._now():
-            raise ReleaseUnusable(f"{file.name} has expired, and no PC would take it; sign it again.")
-        return self._registry.releases.add(release, signed, file.name, actor)
 
     def _copy(self, archive: Path, release: Release) -> None:
         """Copy the archive to this console's folder, whole or not at all. Raises ReleaseUnusable or OSError."""

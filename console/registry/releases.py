@@ -25,7 +25,10 @@ class Releases:
         self._now = now
 
     def add(self, release: Release, signed: bytes, file: str, actor: Actor = CONSOLE) -> ReleaseRecord:
-        """Remember a release, offered to nobody yet. One of a known archive takes the place of the former, as it is."""
+        """Remember a release, offered to nobody yet. One of a known archive takes the place of the former, as it is.
+
+        Raises WrongState if that was withdrawn, which is for good.
+        """
         with self._database.writing() as session:
             release_id = release.sha256[:ID_LETTERS]
             row = session.get(ReleaseRow, release_id)
@@ -35,11 +38,20 @@ class Releases:
                     added_s=self._now(), withdrawn_s=None,
                 )  # fmt: skip
                 session.add(row)
+            elif row.withdrawn_s is not None:
+                raise _withdrawn(release_id)
             row.signed, row.description = signed, msgspec.to_builtins(release.description)
             row.sha256, row.size_bytes, row.sequence = release.sha256, release.size_bytes, release.sequence
             row.expires_s, row.file = release.expires_s, file
             note(session, self._now(), actor, "release.add", release_id, version=release.version, file=file)
             return _record(row)
+
+    def check_not_withdrawn(self, sha256: str) -> None:
+        """Raise WrongState if the release with this archive was withdrawn."""
+        with self._database.reading() as session:
+            row = session.get(ReleaseRow, sha256[:ID_LETTERS])
+            if row is not None and row.withdrawn_s is not None:
+                raise _withdrawn(row.release_id)
 
     def list(self) -> list[ReleaseRecord]:
         """Return all releases, the newest first."""
@@ -56,7 +68,7 @@ class Releases:
             if row is None:
                 raise NotFound(f"There is no release {release_id[:40]}; see: fallow-console releases list")
             if row.withdrawn_s is not None:
-                raise WrongState(f"The release {release_id} was withdrawn; sign and add a newer one.")
+                raise _withdrawn(release_id)
             most = int(row.description["rollout_percent"])
             if percent is not None and percent > most:
                 raise WrongState(
@@ -76,6 +88,10 @@ class Releases:
                 row.withdrawn_s = self._now()
                 note(session, self._now(), actor, "release.withdraw", release_id)
             return _record(row)
+
+
+def _withdrawn(release_id: str) -> WrongState:
+    return WrongState(f"The release {release_id} was withdrawn; sign and add a newer one.")
 
 
 def _record(row: ReleaseRow) -> ReleaseRecord:
