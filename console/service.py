@@ -215,6 +215,8 @@ class ConsoleService:
             hands_over=True,
         )
         post = PolicyPost(self._registry, self._hub, authority.fleet_id, signer.sign_policy)
+        await post.start()
+        self._exit.push_async_callback(post.stop)
         # Before the deployments: a PC knows what it may do before it is asked to do something.
         self._exit.callback(self._hub.subscribe(post.on_fleet_event))
         releases = await self._open_releases(distribution)

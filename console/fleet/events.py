@@ -9,13 +9,17 @@ from agent.stage.types import Epoch, PipelineId
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """One connected agent: both its links are up. `connected_s` is Unix time; `heartbeat` is its last."""
+    """One connected agent: both its links are up. `connected_s` is Unix time; `heartbeat` is its last.
+
+    `tags` are those it had when it was let in.
+    """
 
     device_id: str
     name: str
     hello: Hello
     heartbeat: Heartbeat | None
     connected_s: float
+    tags: list[str] = []
 
 
 class AgentJoined(msgspec.Struct, frozen=True):

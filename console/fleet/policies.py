@@ -6,12 +6,14 @@ device's facts in the registry (`whereabouts.py` writes them), where the planner
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.identity import DeviceId
 from agent.link.messages import PolicyKept, Resting, VolunteerPolicy
@@ -29,13 +31,19 @@ log = logging.getLogger(__name__)
 POLICY_FACT, RESTING_FACT = "volunteer_policy", "resting"
 """Keys in a device's facts: a PolicyKept and a Resting as plain JSON."""
 
-
+LOOK_S = 1.0
+"""How soon after PCs joined, or the registry did not answer, all is read anew."""
 LONGEST_ANSWER = 500
 """Letters of a PC's sentence that are kept."""
 
 
 class PolicyPost:
-    """Subscribe `on_fleet_event` to the hub. `sign` is the console's word for a policy's body."""
+    """Subscribe `on_fleet_event` to the hub, and `start` it before that listens. `sign` is the console's word.
+
+    A PC that joins is told at once by what was read last and by the tags it was let in with, before others who hear of
+    it may give it work; then both are read anew in a thread, and it is told again should one of them be another. All
+    that is read is told in the order in which it was read.
+    """
 
     def __init__(
         self,
@@ -50,26 +58,74 @@ class PolicyPost:
         self._fleet_id = fleet_id
         self._sign = sign
         self._now = now
+        self._wanted: Sequence[PolicyRecord] = ()
+        """What was wanted when it was read last."""
         self._told: dict[str, tuple[int, list[str]]] = {}
         """For which revision and which tags each connected PC was last told."""
+        self._reading = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._later: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read what is wanted, and begin to look for changes whenever there may be some. Raises SQLAlchemyError."""
+        await self.catch_up()
+        self._task = asyncio.create_task(self._run(), name="policies")
+
+    async def stop(self) -> None:
+        """End looking."""
+        if self._later is not None:
+            self._later.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     def on_fleet_event(self, event: FleetEvent) -> None:
-        """Tell a PC that joined what is wanted of it."""
+        """Tell a PC that joined what is wanted of it. Never blocks."""
         if isinstance(event, AgentJoined) and event.agent.hello.takes_policy:
-            wanted = self._registry.policies.list()
-            record = self._registry.devices.find(DeviceId(event.agent.device_id)) if wanted else None
-            if record is not None:
-                self._post(wanted, record.device_id, record.tags)
+            if self._wanted:
+                self._post(self._wanted, DeviceId(event.agent.device_id), event.agent.tags)
+            self._look_soon()
         elif isinstance(event, AgentLost):
             self._told.pop(event.device_id, None)
 
     def publish(self) -> None:
-        """Tell those connected PCs for which the wishes, or their tags, have changed."""
-        self._tell(*self._read())
+        """Tell those connected PCs for which the wishes, or their tags, have changed, as soon as that is read."""
+        self._wake.set()
 
     async def catch_up(self) -> None:
-        """Tell the PCs held here what another console of a shared registry was told meanwhile."""
-        self._tell(*await finish_in_thread(self._read))
+        """Tell what has changed, also by another console of a shared registry. Raises SQLAlchemyError."""
+        async with self._reading:
+            wanted, tags = await finish_in_thread(self._read)
+            self._wanted = wanted
+            self._tell(wanted, tags)
+
+    def _look_soon(self) -> None:
+        # Not for each of a thousand that join within a second: it reads the tags of all.
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._later = None
+        self._wake.set()
+
+    async def _run(self) -> None:
+        failed = False
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self.catch_up()
+            except SQLAlchemyError as error:
+                # The disk may be full or the database away for a while.
+                if not failed:
+                    log.warning("The policy cannot be read now (%s); it is tried again.", type(error).__name__)
+                failed = True
+                self._look_soon()
+            except Exception:  # the edge of a task nobody awaits: the next change must be told all the same
+                log.exception("The policy cannot be told; the next change is.")
+            else:
+                failed = False
 
     def _read(self) -> tuple[list[PolicyRecord], dict[DeviceId, list[str]]]:
         """Read once for all PCs: what is wanted, and who has which tags. Any thread."""

@@ -89,7 +89,7 @@ class Session:
 
     def view(self) -> AgentView:
         """Describe the agent for listeners and windows."""
-        return AgentView(self.device_id, self.name, self.hello, self.heartbeat, self.connected_s)
+        return AgentView(self.device_id, self.name, self.hello, self.heartbeat, self.connected_s, self.record.tags)
 
     def begin_load(
         self, request: LoadStage | AdvanceEpoch, on_progress: OnProgress | None, now_s: float
