@@ -22,7 +22,8 @@ from console.facts import FleetFacts
 from console.fleet.delivery import Delivered, DeliveryEnded, DeliveryEvent, deliver_in_rings
 from console.fleet.errors import DeliveryFailed
 from console.fleet.events import AgentJoined, FleetEvent
-from console.fleet.hub import DELIVERY_S, Hub
+from console.fleet.hub import Hub
+from console.fleet.orders import DELIVERY_S
 from console.libraries import LibraryShelf
 from console.registry.audit import CONSOLE, Actor
 from console.registry.records import DeliveryRecord

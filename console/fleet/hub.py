@@ -12,27 +12,26 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 
-import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from websockets.asyncio.server import Server, serve
 
 from agent.link.bulk import Find
 from agent.link.closing import CloseCode, close_reason
-from agent.link.messages import FetchLayers, FromConsole, Goodbye, Keep, LayerRange, OfferRelease, VolunteerPolicy
+from agent.link.messages import FromConsole, Goodbye, Keep, LayerRange, OfferRelease, VolunteerPolicy
 from agent.link.sockets import MAX_UNSENT_BYTES, SERVER_SETTINGS
 from agent.link.stage_messages import AdvanceEpoch, LoadStage, UnloadStage
 from agent.stage.types import Epoch, PipelineId, StageReport
 from console.fleet import accepting
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks, StageLink
-from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.fleet.events import AgentLost, AgentView, FleetEvent
 from console.fleet.lately import Lately
 from console.fleet.linkwatch import LinkWatch
+from console.fleet.orders import ADVANCE_S, DELIVERY_S, LOAD_STALL_S, Orders, Sign
 from console.fleet.peers import Peers
 from console.fleet.reception import Authorise, Handler, Reception, check_path
 from console.fleet.relay import OnFrame, OnPass, Relay, StageBytes
-from console.fleet.session import OnProgress, Session
+from console.fleet.session import OnProgress
 from console.fleet.sessions import Listener, Sessions
 from console.fleet.uplink_gate import UplinkGate
 from console.fleet.uplinks import Uplink, switching
@@ -43,12 +42,6 @@ _websockets_log = logging.getLogger(f"{__name__}.websockets")
 _websockets_log.setLevel(logging.CRITICAL + 1)
 
 HEARTBEAT_S = 2.0
-DELIVERY_S = 12 * 3600.0
-"""A model, over night, to a PC that is far away."""
-ADVANCE_S = 3.0
-"""A stage that lives answers between two inferences; one that does not is better loaded elsewhere."""
-LOAD_STALL_S = 330.0
-"""Longer than an agent waits for its child, so that the agent's own sentence arrives first."""
 
 
 class Hub:
@@ -67,14 +60,13 @@ class Hub:
         *,
         enrol: Handler,
         files: Find,
-        sign: Callable[[str], bytes] = lambda digest: b"",
+        sign: Sign = lambda digest: b"",
         clones: CloneWatch | None = None,
         heartbeat_s: float = HEARTBEAT_S,
         max_unsent_bytes: int = MAX_UNSENT_BYTES,
         direct_links: bool = False,
         hands_over: bool = False,
     ) -> None:
-        self._sign = sign
         self._sessions = Sessions(heartbeat_s)
         self.lately = Lately(self._sessions)
         """How each PC was in the last hour, and what it logged."""
@@ -89,6 +81,7 @@ class Hub:
         self._uplink_gate = UplinkGate(authorise, self._sessions, self._relay)
         self._direct = DirectLinks(self._say_to, key, allowed=direct_links)
         self._peers = Peers(key, allowed=direct_links)
+        self._orders = Orders(self._sessions, sign, direct=self._direct.allowed)
         self._reception = Reception(
             authorise,
             enrol,
@@ -161,17 +154,8 @@ class Hub:
         on_progress: OnProgress | None = None,
         stall_s: float = LOAD_STALL_S,
     ) -> StageReport:
-        """Let an agent fetch and load a stage; return once it passed its own probe.
-
-        Raises StageLoadFailed. `stall_s` bounds the time without any progress, not the whole load. Cancelling (or
-        stalling) tells the agent to unload.
-        """
-        session = self._joined(device_id)
-        request = msgspec.structs.replace(request, direct=self._direct.allowed)
-        request = msgspec.structs.replace(request, signature=self._sign(request.library_digest))
-        report = await self._ask(session, request, on_progress, stall_s)
-        _check_report(request, report, session.name)
-        return report
+        """Let an agent fetch and load a stage; return once it passed its own probe. See Orders.load."""
+        return await self._orders.load(device_id, request, on_progress, stall_s)
 
     def advances(self, device_id: str) -> bool:
         """Whether an agent knows `advance`; a stage of an older one is loaded anew."""
@@ -179,43 +163,8 @@ class Hub:
         return session is not None and session.hello.advances
 
     async def advance(self, device_id: str, order: AdvanceEpoch, wait_s: float = ADVANCE_S) -> StageReport:
-        """Let a loaded stage go on in another epoch, with nothing cached; its route must be set. As `load` otherwise.
-
-        The answer comes from the stage's own process, so it also proves that this one lives.
-        """
-        session = self._joined(device_id)
-        report = await self._ask(session, order, None, wait_s)
-        uplink = session.uplinks.get(order.pipeline)
-        if uplink is not None:
-            uplink.advance(order.epoch, order.stage)
-        return report
-
-    def _joined(self, device_id: str) -> Session:
-        session = self._sessions.find(device_id)
-        if session is None or session.data is None:
-            raise StageLoadFailed("gone", "it is not connected; switch it on or plan without it.", device_id)
-        return session
-
-    async def _ask(
-        self, session: Session, request: LoadStage | AdvanceEpoch, on_progress: OnProgress | None, stall_s: float
-    ) -> StageReport:
-        now = asyncio.get_running_loop().time
-        load = session.begin_load(request, on_progress, now())
-        self._sessions.say(session, request)
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout_at(load.moved_s + stall_s):
-                        return await asyncio.shield(load.done)
-                except TimeoutError:
-                    if now() - load.moved_s >= stall_s:
-                        raise StageLoadFailed(
-                            "stalled", f"it made no progress for {stall_s:.0f} s; look at its log.", session.name
-                        ) from None
-        finally:
-            if session.loads.get(request.pipeline) is load:
-                del session.loads[request.pipeline]
-                self._sessions.say(session, UnloadStage(request.pipeline))
+        """Let a loaded stage go on in another epoch; its route must be set. See Orders.advance."""
+        return await self._orders.advance(device_id, order, wait_s)
 
     async def unload(self, device_id: str, pipeline: PipelineId) -> None:
         """As `unload_soon`; a place for those to wait who take something down."""
@@ -234,18 +183,7 @@ class Hub:
 
     async def deliver(self, device_id: str, layers: LayerRange, timeout_s: float = DELIVERY_S) -> None:
         """Let a PC fetch layers into its store. Raises DeliveryFailed."""
-        session = self._sessions.find(device_id)
-        if session is None or session.data is None:
-            raise DeliveryFailed(f"{device_id} is not connected; switch it on and deliver again.", left=True)
-        done = session.begin_delivery(layers)
-        self._sessions.say(session, FetchLayers(layers, self._sign(layers.library_digest)))
-        try:
-            async with asyncio.timeout(timeout_s):
-                problem = await asyncio.shield(done)
-        except TimeoutError:
-            problem = "it did not have everything in time."
-        if problem:
-            raise DeliveryFailed(f"{session.name}: {problem}", left=session.lost)
+        await self._orders.deliver(device_id, layers, timeout_s)
 
     def has_files(self, device_id: str, sha256: Sequence[str]) -> bool:
         """Whether a connected PC said that it has all of these model files."""
@@ -332,11 +270,3 @@ class Hub:
     def _on_fleet_event(self, event: FleetEvent) -> None:
         if isinstance(event, AgentLost):
             self._direct.left(event.device_id)
-
-
-def _check_report(request: LoadStage, report: StageReport, name: str) -> None:
-    # Not the engine: where the one asked for cannot run these layers another stands in, and the report says why.
-    asked = (request.library_digest, request.first, request.last, request.numerics)
-    got = (report.library_digest, report.first, report.last, report.numerics)
-    if asked != got:
-        raise StageLoadFailed("mismatch", "it loaded something else than the plan asked for; update its agent.", name)

@@ -249,10 +249,10 @@ async def test_a_library_the_console_did_not_sign_is_not_even_fetched(
     fleet: Fleet, library: tuple[Manifest, str]
 ) -> None:
     _, digest = library
-    real = fleet.hub._sign
+    real = fleet.hub._orders._sign
     async with running_agent(fleet, "ann", OPEN) as ann:
         for forged in (b"", b"noise", real("f" * 64)):
-            fleet.hub._sign = {digest: forged}.__getitem__
+            fleet.hub._orders._sign = {digest: forged}.__getitem__
             with pytest.raises(StageLoadFailed) as failed:
                 await load_all(fleet, ann, digest)
             assert failed.value.code == "unsigned"
@@ -296,7 +296,7 @@ async def test_layers_are_delivered_without_being_loaded_and_a_load_finds_them_t
         assert got(ann) == before
         with pytest.raises(DeliveryFailed, match="does not serve"):
             await fleet.hub.deliver(ann.device_id, LayerRange("f" * 64, 0, 1))
-        fleet.hub._sign = {digest: b"forged"}.__getitem__
+        fleet.hub._orders._sign = {digest: b"forged"}.__getitem__
         with pytest.raises(DeliveryFailed, match="not signed"):
             await fleet.hub.deliver(ann.device_id, LayerRange(digest, 0, 1))
     with pytest.raises(DeliveryFailed, match="not connected"):
