@@ -195,7 +195,7 @@ class Program:
         return [] if self._board is None else self._board.rows()
 
     async def enrol(self, invite: str, name: str, tell: Callable[[str, str], None]) -> str:
-        """Join a fleet with an invite; returns a sentence. Raises OrderRefused and OSError."""
+        """Join a fleet with an invite; returns a sentence. Raises OrderRefused."""
         if self._identity is not None:
             raise OrderRefused("This PC is in a fleet already; leave it first.", "not_now")
         identity = await self._unenrolled.join(invite, name, tell)

@@ -37,7 +37,7 @@ class Unenrolled:
         return ""
 
     async def join(self, invite: str, name: str, tell: Callable[[str, str], None]) -> Identity:
-        """Join a fleet with an invite; `tell` hears the phase and the device code. Raises OrderRefused and OSError."""
+        """Join a fleet with an invite; `tell` hears the phase and the device code. Raises OrderRefused."""
         if self._enrolling.locked():
             raise OrderRefused("Another program enrols this PC just now; wait for it.", "not_now")
 
@@ -52,5 +52,12 @@ class Unenrolled:
                 return await join(self._folder, invites.decode(invite), self._keystore, name=name, on_state=on_state)
             except LinkError as error:
                 raise OrderRefused(str(error), "failed") from None
+            except OSError as error:
+                raise OrderRefused(
+                    f"This PC's identity cannot be kept in {error.filename or self._folder} "
+                    f"({error.strerror or type(error).__name__}); free some space or correct the rights, then use the "
+                    "same invite again.",
+                    "failed",
+                ) from None
             finally:
                 self.device_code, self.link_phase = "", "unenrolled"

@@ -12,7 +12,7 @@ from agent.doctor import machine, network
 from agent.doctor.findings import Check, Finding, examine, fine, in_thread, problem
 from agent.doctor.peers import check_peers
 from agent.link.channel import Dialler
-from agent.link.errors import EnrolmentError, LinkError
+from agent.link.errors import EnrolmentError, KeyLocked, LinkError
 from agent.link.identity import Identity, client_context, load_identity
 from agent.link.keystore import Keystore
 from agent.link.messages import BULK_PATH
@@ -35,8 +35,8 @@ async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
     checks: list[tuple[str, Check]] = []
     try:
         identity = await asyncio.to_thread(load_identity, folder / "identity", keystore)
-    except LinkError as error:
-        broken.append(problem("identity", str(error), "Enrol this PC: fallow-agent enrol"))
+    except (LinkError, OSError) as error:
+        broken.append(_unusable(error, folder))
         checks.append(("proxy", in_thread(network.check_proxy, [])))
     else:
         checks += _network_checks(folder, identity, settings)
@@ -52,6 +52,14 @@ async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
         ("agent", in_thread(_check_running, folder)),
     ]
     return broken + await examine(checks)
+
+
+def _unusable(error: LinkError | OSError, folder: Path) -> Finding:
+    """Say what to do about an identity: one that is locked or out of reach is not lost, and needs no new one."""
+    if isinstance(error, OSError):
+        said = f"{error.filename or folder} cannot be read ({error.strerror or type(error).__name__})."
+        return problem("identity", said, "Correct its rights or check the disk; this PC need not be enrolled again.")
+    return problem("identity", str(error), "" if isinstance(error, KeyLocked) else "Enrol this PC: fallow-agent enrol")
 
 
 def _network_checks(folder: Path, identity: Identity, settings: AgentSettings) -> list[tuple[str, Check]]:

@@ -104,7 +104,7 @@ async def enrol(
 
     While an administrator must approve, this waits (cancel it to stop; the same invite continues later). A usable
     identity of the same fleet is returned as it is unless `force`; it stays in force until the new one is saved.
-    Raises LinkError kinds, each with a sentence for the user; OSError if `folder` cannot be written.
+    Raises LinkError kinds, each with a sentence for the user; OSError if `folder` cannot be read or written.
     """
     ready = await finish_in_thread(partial(_prepare, folder, keystore, invite, force))
     if isinstance(ready, Identity):

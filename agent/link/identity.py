@@ -183,7 +183,8 @@ def prepare_identity(
 def load_identity(folder: Path, keystore: Keystore) -> Identity:
     """Read and check an identity.
 
-    Raises IdentityMissing (not enrolled), IdentityUnreadable (damaged files) or KeyLocked. Blocks (keyring, disk).
+    Raises IdentityMissing (not enrolled), IdentityUnreadable (damaged files), KeyLocked, or OSError for files that are
+    there and cannot be read now: rights that are wrong are no reason to take another identity. Blocks (keyring, disk).
     """
     record = _read_record(folder / "identity.json")
     try:
@@ -192,7 +193,7 @@ def load_identity(folder: Path, keystore: Keystore) -> Identity:
         authorities_pem = (folder / "authorities.pem").read_bytes()
         read_authorities(authorities_pem)
         certificate = _checked_certificate(certificate_pem, key, record)
-    except (IdentityMissing, OSError, ValueError) as error:
+    except (IdentityMissing, FileNotFoundError, ValueError) as error:
         raise IdentityUnreadable(f"The identity in {folder} is incomplete or damaged ({error}); {_AGAIN}.") from None
     return Identity(folder, record, certificate, authorities_pem, key.passphrase)
 
@@ -202,7 +203,7 @@ def _read_record(path: Path) -> IdentityRecord:
         record = msgspec.json.decode(path.read_bytes(), type=IdentityRecord)
     except FileNotFoundError:
         raise IdentityMissing("This PC is not enrolled; ask your administrator for an invite.") from None
-    except (*UNREADABLE, OSError) as error:
+    except UNREADABLE as error:
         raise IdentityUnreadable(f"{path} cannot be read ({type(error).__name__}); {_AGAIN}.") from None
     if record.version != 1:
         raise IdentityUnreadable(f"{path} was written by a newer Fallow; update Fallow on this PC.")

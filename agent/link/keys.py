@@ -73,7 +73,7 @@ def create_key(folder: Path, keystore: Keystore) -> DeviceKey:
 
 
 def load_key(folder: Path, stem: str, keystore: Keystore) -> DeviceKey:
-    """Open a saved key. Raises IdentityMissing, IdentityUnreadable or KeyLocked. Blocks (keyring, disk)."""
+    """Open a saved key. Raises IdentityMissing, IdentityUnreadable, KeyLocked or OSError. Blocks (keyring, disk)."""
     if not _STEM.fullmatch(stem):
         raise IdentityUnreadable(f"{folder} names a key that cannot be one; {_AGAIN}.")
     passphrase = keystore.read(folder / f"{stem}.passphrase.json")
@@ -82,7 +82,7 @@ def load_key(folder: Path, stem: str, keystore: Keystore) -> DeviceKey:
         key = load_pem_private_key(path.read_bytes(), passphrase.value.encode())
     except FileNotFoundError:
         raise IdentityMissing(f"{path} does not exist; enrol this PC with an invite.") from None
-    except (ValueError, TypeError, OSError):
+    except (ValueError, TypeError):
         raise IdentityUnreadable(f"{path} is damaged or its passphrase does not open it; {_AGAIN}.") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise IdentityUnreadable(f"{path} is not the kind of key Fallow uses; {_AGAIN}.")

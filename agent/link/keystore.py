@@ -238,7 +238,8 @@ class Keystore:
         """Return the passphrase remembered at `path`.
 
         Raises IdentityMissing (no such file), IdentityUnreadable (damaged, or the keyring lost the entry) or
-        KeyLocked (the keyring did not answer in time, or refused; the service's credential is not here).
+        KeyLocked (the keyring did not answer in time, or refused; the service's credential is not here); OSError for a
+        file that is there and cannot be read now.
         """
         place = _read_place(path)
         if place.protection == "file":
@@ -266,7 +267,7 @@ class Keystore:
 
     def forget(self, path: Path) -> None:
         """Remove the passphrase remembered at `path`, as far as the keyring lets; never raises for a missing one."""
-        with contextlib.suppress(IdentityMissing, IdentityUnreadable, KeyringUnusable):
+        with contextlib.suppress(IdentityMissing, IdentityUnreadable, KeyringUnusable, OSError):
             place = _read_place(path)
             if place.protection == "keyring":
                 self._within_deadline(lambda keyring: keyring.delete_password(place.service, _USER))
@@ -297,7 +298,7 @@ def _read_place(path: Path) -> _Place:
         return msgspec.json.decode(path.read_bytes(), type=_Place)
     except FileNotFoundError:
         raise IdentityMissing(f"{path} does not exist; enrol this PC with an invite.") from None
-    except (*UNREADABLE, OSError) as error:
+    except UNREADABLE as error:
         raise IdentityUnreadable(
             f"{path} cannot be read ({type(error).__name__}); enrol this PC again with a new invite."
         ) from None

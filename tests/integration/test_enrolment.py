@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import hashlib
 import ssl
 import time
@@ -256,6 +257,26 @@ async def test_a_damaged_identity_is_put_aside_and_replaced(door: Door, tmp_path
     assert await door.visit(again) == again.device_id
     assert (tmp_path / "a" / "identity.json.unreadable").exists()
     assert len(list((tmp_path / "a").glob("key-*.crt.pem"))) == 1
+
+
+async def test_an_identity_that_cannot_be_read_now_is_neither_put_aside_nor_replaced(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, read = await enrol_pc(door.invite(), tmp_path / "a"), Path.read_bytes
+    unused, before = door.invite(), sorted(tmp_path.glob("a/*"))
+
+    def refuse(path: Path) -> bytes:
+        if path.name.startswith("key-"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        with pytest.raises(PermissionError):
+            await enrol_pc(unused, tmp_path / "a")
+    assert sorted(tmp_path.glob("a/*")) == before
+    assert (await enrol_pc(unused, tmp_path / "a")).device_id == first.device_id
+    assert {invite.token_id: invite.uses for invite in door.registry.invites.list()}[unused.token_id.hex()] == 0
 
 
 async def test_a_certificate_of_another_fleet_is_refused(door: Door, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import ssl
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,27 @@ def test_each_damaged_file_asks_for_a_new_enrolment(
         path.write_bytes(content[: len(content) // 2] if harm == "torn" else b"")
     with pytest.raises(IdentityUnreadable, match="enrol this PC"):
         load_identity(tmp_path, KEYS)
+
+
+@pytest.mark.parametrize(
+    "victim", ["identity.json", "{stem}.pem", "{stem}.crt.pem", "{stem}.passphrase.json", "authorities.pem"]
+)
+def test_a_file_that_cannot_be_read_now_is_no_reason_for_a_new_enrolment(
+    authority: Authority, tmp_path: Path, victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = make_identity(authority, tmp_path)
+    name, read = victim.format(stem=identity.record.stem), Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == name:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        with pytest.raises(PermissionError, match=name):
+            load_identity(tmp_path, KEYS)
+    assert load_identity(tmp_path, KEYS).record == identity.record
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"null", b"\xff\xfe", b'{"fleet_id": 3}'])
