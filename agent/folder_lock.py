@@ -20,13 +20,18 @@ class FolderLock:
         self._file: IO[bytes] | None = None
 
     def acquire(self) -> None:
-        """Raises FolderBusy when another process holds it, OSError when the file cannot be made."""
+        """Raises FolderBusy when another process holds it, OSError when the file cannot be made or locked at all."""
         file = self._path.open("a+b")
         try:
             _lock(file)
-        except OSError:
+        except _HELD:
             file.close()
             raise FolderBusy(f"Another process works in {self._path.parent}; stop it first.") from None
+        except OSError as error:
+            # A network folder without locks, say: whoever reads that another process is there looks for it in vain.
+            file.close()
+            error.filename = str(self._path)
+            raise
         self._file = file
 
     def release(self) -> None:
@@ -47,12 +52,16 @@ class FolderLock:
 if sys.platform == "win32":
     import msvcrt
 
+    _HELD = PermissionError
+
     def _lock(file: IO[bytes]) -> None:
         file.seek(0)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
+
+    _HELD = BlockingIOError
 
     def _lock(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,7 +15,6 @@ from agent.link.errors import InviteExpired
 from agent.link.keystore import Keystore
 from agent.unenrolled import Unenrolled
 
-
 IDENTITY: Any = object()
 
 
