@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.control.status import Status
+from agent.tray.view import screen_is_taken
 
 Kind = Literal["approved", "policy", "identity"]
 
 DAY_S = 86400.0
 _IDENTITY_TROUBLE = frozenset({"revoked", "certificate", "clock", "not_approved"})
-_SCREEN_IS_TAKEN = frozenset({"fullscreen", "presentation"})
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Notices:
         # A PC in no fleet has no identity to be in trouble: its owner left, or has yet to join.
         if _codes(status) & _IDENTITY_TROUBLE - _codes(last) and status.phase not in ("pending", "unenrolled"):
             found.append("identity")
-        if _codes(status) & _SCREEN_IS_TAKEN:
+        if screen_is_taken(status):
             return []
         due = [kind for kind in found if now_s - self._said_s.get(kind, -DAY_S) >= DAY_S]
         self._said_s.update(dict.fromkeys(due, now_s))

@@ -18,13 +18,14 @@ from agent.tray.icon import TrayIcon
 from agent.tray.launch import Launch
 from agent.tray.notices import Notices
 from agent.tray.texts import Texts
-from agent.tray.view import must_ask_consent, show, ticks
+from agent.tray.view import must_ask_consent, screen_is_taken, show, ticks
 
 if TYPE_CHECKING:
     from agent.tray.enrol import EnrolDialog
     from agent.tray.pages.doctor import DoctorPage
     from agent.tray.window import Window
 
+SHOWN_WITHOUT_TRAY = "shown_without_tray"
 IN_SIGHT_MS = 1000
 IN_TRAY_MS = 15_000
 """How often a countdown moves on, in the window and in the tooltip."""
@@ -85,6 +86,13 @@ class TrayProgram(QObject):
         self._refresh()
         return self.window
 
+    def _show_where_it_is(self) -> None:
+        """Open the window once for an owner whose desktop has no tray; at later logins they know where to find it."""
+        taken = self.status is not None and screen_is_taken(self.status)
+        if not taken and not self._settings.value(SHOWN_WITHOUT_TRAY, False, bool):
+            self._settings.setValue(SHOWN_WITHOUT_TRAY, True)
+            self.open_window()
+
     def enrol(self) -> EnrolDialog:
         """Show the dialog for joining a fleet: the one that waits for its answer, or a new one."""
         if self._enrol is not None and not self._enrol.isVisible():
@@ -124,7 +132,7 @@ class TrayProgram(QObject):
         self.commands.said.connect(self._say)
         self.actions.wants.connect(self.do)
         self.icon.clicked.connect(self.open_window)
-        self.icon.without_tray.connect(self.open_window)
+        self.icon.without_tray.connect(self._show_where_it_is)
 
     def _make_window(self) -> Window:
         # Imported when somebody opens it: on most days nobody does, and it is 3 MB of a small budget.
@@ -159,9 +167,13 @@ class TrayProgram(QObject):
         self._refresh()
         if status.pause_until_s is not None:
             self._asked_consent = False
-        elif must_ask_consent(status) and not self._asked_consent and "consent" not in self._dialogs:
+        elif self._must_ask(status):
             self._asked_consent = True
             self._ask_consent(status)
+
+    def _must_ask(self, status: Status) -> bool:
+        asked = self._asked_consent or "consent" in self._dialogs
+        return must_ask_consent(status) and not asked and not screen_is_taken(status)
 
     def _lose(self, why: str) -> None:
         self.status, self._trouble = None, why

@@ -25,6 +25,7 @@ _ICONS: dict[str, StateIcon] = {
     "attention": "attention", "offline": "offline",
 }  # fmt: skip
 _HOLDS_MEMORY: frozenset[Phase] = frozenset({"loading", "serving", "paused"})
+_SCREEN_IS_TAKEN = frozenset({"fullscreen", "presentation"})
 _NOT_MEMBER: frozenset[Phase] = frozenset({"unenrolled", "pending"})
 
 
@@ -82,6 +83,11 @@ def must_ask_consent(status: Status) -> bool:
         row.field == CONSENT_FIELD and row.value is not False and row.asked.get("employee") is None
         for row in status.policy
     )
+
+
+def screen_is_taken(status: Status) -> bool:
+    """Whether a film or a talk has the screen: nothing may come up over it."""
+    return any(reason.code in _SCREEN_IS_TAKEN for reason in status.reasons)
 
 
 def why_not_switch(device: DeviceShown, texts: Texts, *, has_service: bool) -> str:

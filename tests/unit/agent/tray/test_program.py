@@ -37,6 +37,7 @@ from tests.support.fake_service import (
     fake_service,
     make_busy_status,
     make_held_status,
+    make_reason,
     make_row,
     make_status,
 )
@@ -391,7 +392,29 @@ def test_a_desktop_that_turns_dark_turns_the_open_window_dark(
         palettes.apply(qapp, "light")
 
 
-def test_without_a_tray_the_window_opens_by_itself(program: TrayProgram) -> None:
+def is_open(program: TrayProgram) -> bool:
+    return program.window is not None and program.window.isVisible()
+
+
+def test_without_a_tray_the_window_opens_by_itself_the_first_time_only(
+    program: TrayProgram, service: FakeService, qtbot: QtBot
+) -> None:
+    hear(program, service, qtbot, make_status(reasons=[make_reason("fullscreen")]))
     program.icon.without_tray.emit()
-    assert program.window is not None
-    assert program.window.isVisible()
+    assert not is_open(program)
+    hear(program, service, qtbot, make_status())
+    program.icon.without_tray.emit()
+    assert is_open(program)
+    program.open_window().close()
+    program.icon.without_tray.emit()
+    assert not is_open(program)
+
+
+@pytest.mark.parametrize("code", ["fullscreen", "presentation"])
+def test_the_first_run_does_not_ask_over_what_has_the_screen(
+    program: TrayProgram, service: FakeService, qtbot: QtBot, code: str
+) -> None:
+    hear(program, service, qtbot, msgspec.structs.replace(UNASKED, reasons=[make_reason(code)]))
+    assert program._dialogs == {}
+    hear(program, service, qtbot, UNASKED)
+    assert list(program._dialogs) == ["consent"]
