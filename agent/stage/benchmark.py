@@ -52,7 +52,7 @@ def main() -> int:
         sys.stderr.write(f"The gate cannot be used: {error}\n")
         return child.EXIT_GARBAGE
     threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
-    affinity.pin_this_thread(spec.stage.cores)
+    affinity.compute_here(spec.stage.cores)
     try:
         answer = measure(spec, gate)
     except Yielded:

@@ -51,7 +51,7 @@ class Outgoing:
         self._waiting.put(None)
 
     def _drain(self, cores: Collection[int]) -> None:
-        affinity.pin_this_thread(cores)
+        affinity.stay_beside(cores)
         try:
             while (rest := self._waiting.get()) is not None:
                 self._sink.send(rest)

@@ -99,7 +99,7 @@ def main() -> int:
     links = Links(intake, outlet, inlet, beside)
     threading.Thread(target=_read, args=(links,), name="reader", daemon=True).start()
     threading.Thread(target=_beat, args=(gate,), name="beat", daemon=True).start()
-    affinity.pin_this_thread(spec.cores)
+    affinity.compute_here(spec.cores)
     with contextlib.suppress(PipeClosed):
         return _serve(spec, links, gate, out)
     return child.EXIT_CLOSED
@@ -167,16 +167,16 @@ def _open_links(spec: StageSpec, links: Links) -> list[str]:
     if links.inlet is None:
         return []
     # Its threads inherit the cores of the thread that starts them.
-    affinity.pin_this_thread(links.cores)
+    affinity.stay_beside(links.cores)
     try:
         return links.inlet.open()
     finally:
-        affinity.pin_this_thread(spec.cores)
+        affinity.compute_here(spec.cores)
 
 
 def _read_link(uplink: Uplink, links: Links) -> None:
     """Feed the stage until the link ends, then end the process: the console counts the stage as lost."""
-    affinity.pin_this_thread(links.cores)
+    affinity.stay_beside(links.cores)
     put = links.intake.put
     try:
         uplink.read(lambda data: put(kind_and_step(data)[1], data))
@@ -192,7 +192,7 @@ def _end_by_link(reason: str) -> NoReturn:
 
 def _read(links: Links) -> None:
     """Take frames until stdin closes, then end the process: native inference cannot be interrupted otherwise."""
-    affinity.pin_this_thread(links.cores)
+    affinity.stay_beside(links.cores)
     code = child.EXIT_CLOSED
     try:
         while True:
