@@ -154,8 +154,8 @@ def _run(options: argparse.Namespace) -> int:
     def serve(means: Means, trial: Trial | None) -> bool:
         with lock_folder(options.data):
             _log_into_a_file(options)
-            identity = identity_for_run(options.data, options.invite_file, wait=options.wait)
-            return _serve(options, identity, settings, means, trial)
+            found = identity_for_run(options.data, options.invite_file, wait=options.wait)
+            return _serve(options, found, settings, means, trial)
 
     return run_with_updates(options.arguments, serve)
 
@@ -167,7 +167,11 @@ def _log_into_a_file(options: argparse.Namespace) -> None:
 
 
 def _serve(
-    options: argparse.Namespace, identity: Identity | None, settings: AgentSettings, means: Means, trial: Trial | None
+    options: argparse.Namespace,
+    found: tuple[Identity | None, str],
+    settings: AgentSettings,
+    means: Means,
+    trial: Trial | None,
 ) -> bool:
     """Run until stopped; returns whether the program is to be started again."""
     # The links take a moment to import; the other commands do without.
@@ -175,6 +179,7 @@ def _serve(
     from agent.stage import affinity
     from agent.stopping import stopped_by_signals
 
+    identity, why_none = found
     if settings.cores:
         # Links on a core that computes cost a quarter of its tokens per second.
         affinity.pin_this_thread(affinity.other_cores(settings.cores))
@@ -182,7 +187,7 @@ def _serve(
     async def serve() -> bool:
         program = Program(
             options.data, settings, Keystore("agent"), identity,
-            invite_file=options.invite_file, means=means, trial=trial,
+            why_none=why_none, invite_file=options.invite_file, means=means, trial=trial,
         )  # fmt: skip
         if trial is not None:
             loop = asyncio.get_running_loop()

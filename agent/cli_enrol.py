@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 from pathlib import Path
 
@@ -16,10 +17,12 @@ from agent.control.protocol import Told
 from agent.joining import MAX_INVITE_BYTES, delete_invite, invite_text, join, own_name, read_invite
 from agent.link import invite as invites
 from agent.link.enrolment import EnrolState
-from agent.link.errors import IdentityMissing
+from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore
 from agent.settings import DataFolderBusy, lock_folder
+
+log = logging.getLogger(__name__)
 
 
 def add_enrol(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
@@ -34,20 +37,29 @@ def add_enrol(commands: argparse._SubParsersAction[argparse.ArgumentParser], com
     enrolling.set_defaults(command=_enrol)
 
 
-def identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> Identity | None:
-    """Load this PC's identity; only without one is the invite looked at, and then it is used up."""
+def identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> tuple[Identity | None, str]:
+    """Load this PC's identity; only without one is the invite looked at, and then it is used up.
+
+    Who waits for an identity gets None, and why one that is here is of no use, if so: the running agent joins, and
+    whoever looks sees how far it is. One that is locked or out of reach is no reason to wait for another.
+    """
     try:
         identity = load_identity(folder / "identity", Keystore("agent"))
+        ensure_made_here(identity)
+    except (IdentityUnreadable, IdentityCopied) as error:
+        if not wait:
+            raise
+        log.warning("%s", error)
+        return None, str(error)
     except IdentityMissing:
         if wait:
-            return None  # the running agent joins: whoever looks sees how far it is
+            return None, ""
         if invite_file is None:
             raise
         invite = invites.decode(_read_invite(invite_file))
         identity = _join(folder, invite, name=own_name())
         delete_invite(invite_file)
-    ensure_made_here(identity)
-    return identity
+    return identity, ""
 
 
 def _enrol(options: argparse.Namespace) -> int:

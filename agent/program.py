@@ -69,15 +69,19 @@ class Program:
         keystore: Keystore,
         identity: Identity | None,
         *,
+        why_none: str = "",
         invite_file: Path | None = None,
         adjust: Callable[[Policy], Policy] = lambda policy: policy,
         make_service: Callable[..., AgentService] = AgentService,
         means: Means | None = None,
         trial: Trial | None = None,
     ) -> None:
-        """`means` is what updates are made with, none unless given; on `trial` this program proves itself first."""
+        """`why_none`: why there is no identity, if one was here.
+
+        `means` is what updates are made with, none unless given; on `trial` this program proves itself first.
+        """
         self._folder, self._settings, self._keystore = folder, settings, keystore
-        self._identity = identity
+        self._identity, self._why_none = identity, why_none
         self._invite_file = invite_file
         self._make_service = make_service
         self._service: AgentService | None = None
@@ -171,7 +175,7 @@ class Program:
     def status(self) -> Status:
         """Describe the agent now."""
         service, identity = self._service, self._identity
-        state = AgentState("stopped", 0, time.time()) if service is None else service.state
+        state = AgentState("stopped", 0, time.time(), message=self._why_none) if service is None else service.state
         return status_of(
             Parts(
                 state=self._volunteer.state,
@@ -199,7 +203,7 @@ class Program:
         if self._identity is not None:
             raise OrderRefused("This PC is in a fleet already; leave it first.", "not_now")
         identity = await self._unenrolled.join(invite, name, tell)
-        self._identity, self._invite_file = identity, None
+        self._identity, self._why_none, self._invite_file = identity, "", None
         self._enrolled.set()
         return f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}."
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from agent.tray.window import Window
 
 SHOWN_WITHOUT_TRAY = "shown_without_tray"
+START_LOOK_MS, START_LOOKS = 500, 60
+"""How often, and how many times, a service that was started is looked for."""
 IN_SIGHT_MS = 1000
 IN_TRAY_MS = 15_000
 """How often a countdown moves on, in the window and in the tooltip."""
@@ -55,6 +57,9 @@ class TrayProgram(QObject):
         self._doctor: DoctorPage | None = None
         self._ticking = QTimer(self)
         self._ticking.timeout.connect(self._refresh)
+        self._starting = QTimer(self)
+        self._starting.timeout.connect(self._follow_start)
+        self._start_looks = 0
         self._connect()
         self._refresh()
 
@@ -66,6 +71,8 @@ class TrayProgram(QObject):
     def stop(self) -> None:
         """Close what is open and let go of the service."""
         self._ticking.stop()
+        self._starting.stop()
+        self.launch.forget_words()
         self._ends = True
         for dialog in (*self._dialogs.values(), self._enrol):
             if dialog is not None:
@@ -212,7 +219,27 @@ class TrayProgram(QObject):
             self._say(self._texts("said.start_failed"), failed=True)
             return
         self._say(self._texts("said.started"), failed=False)
-        QTimer.singleShot(500, self, self.bridge.look_now)
+        self._start_looks = START_LOOKS
+        self._starting.start(START_LOOK_MS)
+
+    def _follow_start(self) -> None:
+        """Look whether the service that was started is there, or has said why it is not going to be."""
+        self._start_looks -= 1
+        why = "" if self.status is not None else self.launch.why_ended()
+        if self.status is None and not why and self._start_looks > 0:
+            self.bridge.look_now()
+            return
+        self._starting.stop()
+        self.launch.forget_words()
+        if self.status is not None:
+            self._say(self._texts("said.running"), failed=False)
+        elif not why:
+            self._say(self._texts("said.start_silent"), failed=True)
+        else:
+            self._trouble = why
+            self._refresh()
+            in_sight = self.window is not None and self.window.isVisible()
+            self._say(self._texts("said.start_ended") if in_sight else why, failed=True)
 
     def _ask_consent(self, status: Status) -> None:
         from agent.tray.consent import ConsentDialog

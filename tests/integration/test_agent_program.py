@@ -260,6 +260,12 @@ def test_without_an_agent_the_commands_say_so(tmp_path: Path, runtime: Path) -> 
     assert cli.main(["policy", "--data", str(tmp_path)]) == 3
 
 
+async def test_a_pc_whose_identity_is_of_no_use_shows_why_it_is_in_no_fleet(tmp_path: Path, runtime: Path) -> None:
+    why = "The certificate of this PC is damaged; enrol this PC again with a new invite."
+    status = Program(tmp_path, AgentSettings(), KEYS, None, why_none=why).status()
+    assert (status.link, status.link_message) == ("stopped", why)
+
+
 @pytest.mark.parametrize("event", ["suspending", "shutting_down"])
 async def test_the_system_goes_on_as_soon_as_the_memory_is_back(
     tmp_path: Path, runtime: Path, event: SystemEvent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,40 @@ def test_the_service_is_started_for_its_data_folder(
     assert Launch(tmp_path, script(record)).service()
     qtbot.waitUntil((tmp_path / "started").exists)
     qtbot.waitUntil(lambda: (tmp_path / "started").read_text() == "run --wait --data")
+
+
+def test_what_a_service_ends_with_is_told_and_leaves_no_file(
+    script: Callable[[str], list[str]], tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tmp_path / "words"
+    words.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(words))
+    complain = """import sys
+print("INFO something else", file=sys.stderr)
+print("fallow-agent: The disk is full; free some space.", file=sys.stderr)"""
+    launch = Launch(tmp_path, script(complain))
+    assert launch.why_ended() == ""
+    assert launch.service()
+    qtbot.waitUntil(lambda: launch.why_ended() == "The disk is full; free some space.")
+    assert launch.service()
+    assert len(list(words.iterdir())) == 1, "of the start before nothing is left"
+    launch.forget_words()
+    assert list(words.iterdir()) == []
+    assert launch.why_ended() == ""
+
+
+def test_a_full_disk_is_no_reason_not_to_start(
+    script: Callable[[str], list[str]], tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkstemp", fail)
+    started = tmp_path / "started"
+    launch = Launch(tmp_path, script(f"import pathlib; pathlib.Path({str(started)!r}).touch()"))
+    assert launch.service()
+    qtbot.waitUntil(started.exists)
+    assert launch.why_ended() == ""
 
 
 def test_a_service_that_is_not_there_cannot_be_started(tmp_path: Path) -> None:

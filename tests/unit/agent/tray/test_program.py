@@ -164,7 +164,45 @@ def test_without_a_service_it_says_so_and_can_start_it(
     assert window.said.text() == "The agent is starting."
     with fake_service(folder):
         qtbot.waitUntil(lambda: program.status is not None)
-    assert not program.actions["start"].isVisible()
+        assert not program.actions["start"].isVisible()
+        qtbot.waitUntil(lambda: window.said.text() == "The agent is running.")
+
+
+class Ending(Launch):
+    """A service that gives up, or just never answers."""
+
+    why = ""
+
+    def service(self) -> bool:
+        return True
+
+    def why_ended(self) -> str:
+        return self.why
+
+
+def test_a_service_that_gives_up_at_once_says_why(
+    make_program: Callable[..., TrayProgram], folder: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, notified = Ending(folder), list[str]()
+    program = make_program(launch=launch)
+    monkeypatch.setattr(program.icon, "notify", lambda title, text, *, warning: notified.append(text))
+    launch.why = "The settings are not valid; correct agent.toml."
+    program.actions["start"].trigger()
+    qtbot.waitUntil(lambda: notified == [launch.why])
+    assert launch.why in program.icon.icon.toolTip()
+    window = program.open_window()
+    program.actions["start"].trigger()
+    qtbot.waitUntil(lambda: window.said.text() == "The agent ended again at once; the page Now says why.")
+
+
+def test_a_service_that_never_answers_is_not_said_to_be_starting_for_ever(
+    make_program: Callable[..., TrayProgram], folder: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.tray.program.START_LOOKS", 1)
+    program = make_program(launch=Ending(folder))
+    window = program.open_window()
+    program.actions["start"].trigger()
+    qtbot.waitUntil(lambda: window.said.text().startswith("The agent does not answer yet"))
 
 
 def test_a_service_that_restarts_is_followed(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:

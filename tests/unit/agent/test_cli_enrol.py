@@ -1,0 +1,72 @@
+"""agent.cli_enrol: with which identity `run` begins."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import cli_enrol
+from agent.cli_enrol import identity_for_run
+from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable, KeyLocked
+
+IDENTITY: Any = object()
+DAMAGED, COPIED = IdentityUnreadable("It is damaged; enrol again."), IdentityCopied("It was copied; enrol again.")
+
+
+@pytest.fixture
+def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception | None], None]:
+    """Let an identity be found, or what goes wrong instead."""
+
+    def meet(failure: Exception | None) -> None:
+        def load(*_: object) -> object:
+            if failure is not None and not isinstance(failure, IdentityCopied):
+                raise failure
+            return IDENTITY
+
+        def check(_: object) -> None:
+            if isinstance(failure, IdentityCopied):
+                raise failure
+
+        monkeypatch.setattr(cli_enrol, "load_identity", load)
+        monkeypatch.setattr(cli_enrol, "ensure_made_here", check)
+
+    return meet
+
+
+def test_a_usable_identity_needs_no_invite(tmp_path: Path, meet: Callable[[Exception | None], None]) -> None:
+    meet(None)
+    assert identity_for_run(tmp_path, tmp_path / "no invite", wait=False) == (IDENTITY, "")
+
+
+@pytest.mark.parametrize("failure", [DAMAGED, COPIED], ids=["damaged", "copied"])
+def test_who_waits_for_an_identity_waits_instead_of_one_that_is_lost_and_knows_why(
+    tmp_path: Path, meet: Callable[[Exception | None], None], failure: Exception, expected_logs: Callable[..., None]
+) -> None:
+    expected_logs("agent.cli_enrol", "enrol again")
+    meet(failure)
+    assert identity_for_run(tmp_path, None, wait=True) == (None, str(failure))
+    with pytest.raises(type(failure)):
+        identity_for_run(tmp_path, None, wait=False)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize(
+    "failure", [KeyLocked("Unlock the keyring."), PermissionError(errno.EACCES, "Permission denied")]
+)
+def test_one_that_is_locked_or_out_of_reach_is_no_reason_to_wait_for_another(
+    tmp_path: Path, meet: Callable[[Exception | None], None], failure: Exception, wait: bool
+) -> None:
+    meet(failure)
+    with pytest.raises(type(failure)):
+        identity_for_run(tmp_path, None, wait=wait)
+
+
+def test_without_one_who_waits_has_no_reason_to_tell(tmp_path: Path, meet: Callable[[Exception | None], None]) -> None:
+    meet(IdentityMissing("This PC is not enrolled."))
+    assert identity_for_run(tmp_path, None, wait=True) == (None, "")
+    with pytest.raises(IdentityMissing):
+        identity_for_run(tmp_path, None, wait=False)
