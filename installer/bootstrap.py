@@ -36,6 +36,7 @@ from installer.environment import (
     Stamp,
     explain_failure,
     fingerprint,
+    keep_compiled,
     plan,
 )
 
@@ -206,7 +207,8 @@ def run(arguments: Sequence[str], root: Path = ROOT) -> int:
         if command == "test":
             for lack in filter(None, (one.ensure(root) for one in (postgresql, prometheus, desktop))):
                 say(lack)
-        return run_child([str(venv_python(root)), "-m", module, *rest], root)
+        environment = keep_compiled(os.environ, str(root / ".venv" / "compiled"))
+        return run_child([str(venv_python(root)), "-m", module, *rest], root, environment)
     asked = command in {"-h", "--help"}
     print((__doc__ or "").split("\n\nA stamp")[0], file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2

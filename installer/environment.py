@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 OLDEST_PYTHON = (3, 11)
 
@@ -149,6 +149,18 @@ def plan(environment: Environment, wanted: Iterable[str], project_file: str, cur
         bare = requirements[extra]
         actions.append(Action(f"Installing {', '.join(bare)}", (*PIP_INSTALL, "--no-deps", *bare)))
     return actions
+
+
+def keep_compiled(environment: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Return an environment in which Python keeps what it compiles: below `folder` if nothing may be beside sources.
+
+    The demo and the tests start hundreds of Pythons. With nothing kept, each compiles all it imports anew, which is
+    half of the processor time of most.
+    """
+    kept = dict(environment)
+    if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
+        kept.setdefault("PYTHONPYCACHEPREFIX", folder)
+    return kept
 
 
 def explain_failure(title: str, output: str) -> str:

@@ -192,10 +192,13 @@ def test_further_arguments_are_passed_on(
 ) -> None:
     calls: list[object] = []
 
-    def run_child(command: list[str], _folder: Path) -> int:
+    def run_child(command: list[str], _folder: Path, environment: dict[str, str]) -> int:
         calls.append(command)
+        assert environment["PYTHONPYCACHEPREFIX"] == str(tmp_path / ".venv" / "compiled")
         return 7
 
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     monkeypatch.setattr(bootstrap, "set_up", lambda root, wanted: calls.append(wanted))
     monkeypatch.setattr(bootstrap, "run_child", run_child)
     assert bootstrap.run(arguments, tmp_path) == 7

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,21 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from installer.bootstrap import DEMO_EXTRAS, TEST_EXTRAS
-from installer.environment import Action, Environment, SetupError, Stamp, explain_failure, fingerprint, plan
+from installer.environment import (
+    Action,
+    Environment,
+    SetupError,
+    Stamp,
+    explain_failure,
+    fingerprint,
+    keep_compiled,
+    plan,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 CURRENT = "fingerprint of now"
+FOR_COMPILED = {"PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
 NO_VENV = Environment(usable=False, stamp=None)
 
 
@@ -137,3 +150,23 @@ def test_an_agent_install_pulls_in_nothing_of_the_exporter() -> None:
         waiting = set().union(*map(requirements_here, waiting)) - seen
     assert {"openvino", "numpy", "websockets"} <= seen
     assert not seen & {"torch", "transformers", "nncf", "safetensors", "accelerate", "sqlalchemy"}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept_in"),
+    [
+        ({}, "beside"),
+        ({"PYTHONDONTWRITEBYTECODE": ""}, "beside"),
+        ({"PYTHONDONTWRITEBYTECODE": "1"}, "ours"),
+        ({"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": "theirs"}, "theirs"),
+        ({"PYTHONPYCACHEPREFIX": "theirs"}, "theirs"),
+    ],
+)
+def test_what_python_compiles_is_kept_where_it_may_be(given: dict[str, str], kept_in: str, tmp_path: Path) -> None:
+    (tmp_path / "imported.py").write_text("")
+    unset = {name: value for name, value in os.environ.items() if name not in FOR_COMPILED}
+    where = {"PYTHONPYCACHEPREFIX": str(tmp_path / "theirs")} if "PYTHONPYCACHEPREFIX" in given else {}
+    environment = keep_compiled(unset | given | where, str(tmp_path / "ours"))
+    subprocess.run([sys.executable, "-c", "import imported"], cwd=tmp_path, env=environment, check=True)
+    (compiled,) = tmp_path.rglob("imported.*.pyc")
+    assert compiled.relative_to(tmp_path).parts[0] == {"beside": "__pycache__"}.get(kept_in, kept_in)
