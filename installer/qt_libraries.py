@@ -11,7 +11,7 @@ from installer.children import run_captured
 from installer.environment import LibrariesMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 # soname -> Debian package
@@ -31,6 +31,22 @@ PACKAGES = {
     "libxkbcommon-x11.so.0": "libxkbcommon-x11-0",
     "libxkbcommon.so.0": "libxkbcommon0",
 }
+# What else has to be on the machine that makes a bundle, or the bundle's windows would not start on other desktops.
+FOR_BUNDLES = {
+    **PACKAGES,
+    "libX11-xcb.so.1": "libx11-xcb1",
+    "libX11.so.6": "libx11-6",
+    "libfreetype.so.6": "libfreetype6",
+    "libwayland-client.so.0": "libwayland-client0",
+    "libwayland-cursor.so.0": "libwayland-cursor0",
+    "libxcb-render.so.0": "libxcb-render0",
+    "libxcb-shm.so.0": "libxcb-shm0",
+    "libxcb-sync.so.1": "libxcb-sync1",
+    "libxcb-util.so.1": "libxcb-util1",
+    "libxcb-xfixes.so.0": "libxcb-xfixes0",
+    "libxcb-xkb.so.1": "libxcb-xkb1",
+    "libxcb.so.1": "libxcb1",
+}
 
 
 def loadable(soname: str) -> bool:
@@ -42,14 +58,14 @@ def loadable(soname: str) -> bool:
     return True
 
 
-def missing_libraries() -> list[str]:
+def missing_libraries(packages: Mapping[str, str] = PACKAGES) -> list[str]:
     """List the sonames that Qt would look for in vain."""
-    return [soname for soname in PACKAGES if not loadable(soname)]
+    return [soname for soname in packages if not loadable(soname)]
 
 
 def install_command(missing: Iterable[str]) -> list[str]:
     """Give the command that brings the missing sonames on Debian, Ubuntu and their kin."""
-    return ["apt-get", "install", "-y", "--no-install-recommends", *sorted({PACKAGES[name] for name in missing})]
+    return ["apt-get", "install", "-y", "--no-install-recommends", *sorted({FOR_BUNDLES[name] for name in missing})]
 
 
 def provide(missing: list[str], folder: Path, *, root_user: bool, has_apt: bool) -> None:
@@ -67,7 +83,7 @@ def provide(missing: list[str], folder: Path, *, root_user: bool, has_apt: bool)
         raise LibrariesMissing(f"apt-get could not install libraries for the windows: run '{' '.join(command)}'.")
 
 
-def ensure(folder: Path) -> None:
+def ensure(folder: Path, packages: Mapping[str, str] = PACKAGES) -> None:
     """Make sure that Qt finds its libraries; raises `LibrariesMissing`."""
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    provide(missing_libraries(), folder, root_user=is_root, has_apt=shutil.which("apt-get") is not None)
+    provide(missing_libraries(packages), folder, root_user=is_root, has_apt=shutil.which("apt-get") is not None)

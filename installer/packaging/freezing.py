@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from installer import qt_libraries
 from installer.children import run_captured
+from installer.environment import LibrariesMissing
 from installer.packaging.errors import BuildFailed
 from installer.packaging.roles import Role, modules_of
 
@@ -70,6 +72,7 @@ def freeze(role: Role, root: Path, say: Say) -> Path:
     places = places_of(root, role)
     places.work.mkdir(parents=True, exist_ok=True)
     say(f"{role.title}: preparing its environment")
+    provide_libraries(role, root)
     wheel = prepare_venv(role, places)
     say(f"{role.title}: freezing (minutes)")
     told = told_of(role, places, wheel)
@@ -89,6 +92,16 @@ def freeze(role: Role, root: Path, say: Say) -> Path:
     run([places.python, "-m", "installer.packaging.finishing", places.told, places.bundle], root, "Listing the parts")
     check_size(role, places.bundle, say)
     return places.bundle
+
+
+def provide_libraries(role: Role, root: Path) -> None:
+    """Make sure that what Qt links to is here to be taken along. Raises BuildFailed with the command that brings it."""
+    if sys.platform != "linux" or "gui" not in role.extras:
+        return
+    try:
+        qt_libraries.ensure(root, qt_libraries.FOR_BUNDLES)
+    except LibrariesMissing as error:
+        raise BuildFailed(str(error)) from None
 
 
 def prepare_venv(role: Role, places: Places) -> Path:

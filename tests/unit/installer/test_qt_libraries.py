@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,9 +12,16 @@ import pytest
 
 from installer import qt_libraries
 from installer.environment import LibrariesMissing
+from installer.packaging import trimming
+from installer.packaging.debian import needs_of
 from installer.qt_libraries import install_command, loadable, provide
 
 MISSING = ["libxcb-cursor.so.0", "libEGL.so.1"]
+OF_EVERY_LINUX = {
+    "ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libgcc_s.so.1", "libgthread-2.0.so.0", "libm.so.6",
+    "libpthread.so.0", "librt.so.1", "libstdc++.so.6", "libz.so.1", "libzstd.so.1",
+}  # fmt: skip
+"""Of the system, of Python, or of a package that is named for another of its libraries."""
 COMMAND = "apt-get install -y --no-install-recommends libegl1 libxcb-cursor0"
 
 
@@ -56,9 +66,30 @@ def test_a_failed_install_says_how_to_see_why(commands: list[str], tmp_path: Pat
     assert len(commands) == 2
 
 
-def test_packages_are_named_once() -> None:
-    command = install_command(qt_libraries.PACKAGES)
+@pytest.mark.parametrize("packages", [qt_libraries.PACKAGES, qt_libraries.FOR_BUNDLES])
+def test_packages_are_named_once(packages: dict[str, str]) -> None:
+    command = install_command(packages)
     assert len(command) == len(set(command))
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("objdump") is None, reason="Linux with binutils")
+def test_all_that_the_windows_of_bundles_link_to_is_known() -> None:
+    qt = Path(importlib.import_module("PySide6").__file__ or "").parent / "Qt"
+    binaries = [path for path in qt.rglob("*.so*") if path.is_file() and trimming.keeps(place(qt, path))]
+    needs = {place(qt, path): needed(path) for path in binaries}
+    unused = trimming.orphans(needs)
+    wanted = {name for where, names in needs.items() if where not in unused for name in names}
+    system = {name for name in wanted if not name.startswith(("libQt6", "libicu"))}
+    assert system - set(qt_libraries.FOR_BUNDLES) <= OF_EVERY_LINUX
+
+
+def place(qt: Path, path: Path) -> str:
+    return f"PySide6/Qt/{path.relative_to(qt).as_posix()}"
+
+
+def needed(path: Path) -> list[str]:
+    said = subprocess.run(["objdump", "-p", path], capture_output=True, text=True, check=True).stdout
+    return list(needs_of(said).libraries)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sonames of Linux")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from installer import build
+from installer import build, qt_libraries
+from installer.environment import LibrariesMissing
 from installer.packaging import debbuild, freezing
 from installer.packaging.errors import BuildFailed, PackagingError
 from installer.packaging.roles import AGENT, CONSOLE, ROLES, Role
@@ -50,6 +51,21 @@ def test_pyinstaller_is_told_files_that_are_there(role: Role, places: freezing.P
 def test_nothing_of_this_tree_is_taken_in_place_of_what_is_installed(places: freezing.Places) -> None:
     told = freezing.told_of(AGENT, places, places.work / "fallow.whl")
     assert not Path(str(told["entry"])).is_relative_to(ROOT / "installer")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="libraries of Linux")
+def test_a_bundle_without_the_libraries_of_its_windows_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuse(folder: Path, packages: dict[str, str]) -> None:
+        asked.extend(packages)
+        raise LibrariesMissing("run 'sudo apt-get install libwayland-cursor0' and this command again.")
+
+    monkeypatch.setattr(qt_libraries, "ensure", refuse)
+    with pytest.raises(BuildFailed, match="sudo apt-get install"):
+        freezing.provide_libraries(AGENT, ROOT)
+    assert "libwayland-cursor.so.0" in asked
+    freezing.provide_libraries(replace(AGENT, extras=()), ROOT)
 
 
 def test_a_venv_is_made_anew_only_for_other_requirements() -> None:
