@@ -16,6 +16,7 @@ from agent.logs.handlers import set_up
 from agent.look import palettes
 from agent.look.collecting import Collector
 from agent.look.icons import app_icon
+from agent.look.screen import EXIT_NO_SCREEN, why_no_screen
 from agent.settings import default_data_folder
 from agent.tray.program import TrayProgram
 from agent.tray.single import SingleInstance, Start
@@ -27,8 +28,14 @@ EXIT_OTHER_HANGS = 19
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the tray until it is quit. Exit codes: 0 fine or handed over, 2 usage, 19 the other tray hangs."""
+    """Run the tray until it is quit.
+
+    Exit codes: 0 fine or handed over, 2 usage, 19 the other tray hangs, 20 no screen.
+    """
     options = build_parser().parse_args(argv)
+    if sentence := why_no_screen():
+        sys.stderr.write(f"fallow-tray: {sentence}\n")
+        return EXIT_NO_SCREEN
     set_up()
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -16,6 +16,7 @@ from agent.logs.handlers import set_up
 from agent.look import palettes
 from agent.look.collecting import Collector
 from agent.look.icons import app_icon
+from agent.look.screen import EXIT_NO_SCREEN, why_no_screen
 from console.chat.account import Account
 from console.chat.window.desk import Desk
 from console.chat.window.single import SingleWindow
@@ -33,9 +34,13 @@ def default_folder() -> Path:
 def main(argv: list[str] | None = None) -> int:
     """Run the chat until its window is closed.
 
-    Exit codes: 0 fine or handed over, 2 usage, 3 no folder, 4 a link was given and the chat is open already.
+    Exit codes: 0 fine or handed over, 2 usage, 3 no folder, 4 a link was given and the chat is open already,
+    20 no screen.
     """
     options = build_parser().parse_args(argv)
+    if sentence := why_no_screen():
+        sys.stderr.write(f"fallow-chat: {sentence}\n")
+        return EXIT_NO_SCREEN
     try:
         link = read_link(sys.stdin.readline()) if options.link_from_stdin else None
     except ChatLinkInvalid as error:

@@ -14,6 +14,7 @@ from agent.logs.handlers import set_up
 from agent.look import palettes
 from agent.look.collecting import Collector
 from agent.look.icons import app_icon
+from agent.look.screen import EXIT_NO_SCREEN, why_no_screen
 from console.gui.pages import PAGES
 from console.gui.program import ConsoleProgram
 
@@ -21,10 +22,13 @@ from console.gui.program import ConsoleProgram
 def run(
     folder: Path, colours: palettes.Scheme | Literal["system"] = "system", settings_folder: Path | None = None
 ) -> int:
-    """Show the window until it is closed; `folder` is the data folder of the service on this PC.
+    """Show the window until it is closed; `folder` is the data folder of the service on this PC. 20: no screen.
 
     `settings_folder` is where it keeps which service it was at; None: among the user's settings.
     """
+    if sentence := why_no_screen():
+        sys.stderr.write(f"fallow-console: {sentence}\n")
+        return EXIT_NO_SCREEN
     set_up(level="WARNING")
     # Ctrl-C in a terminal ends it; Qt's loop would never let Python see the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import sys
 from pathlib import Path
 
 EXIT_USAGE = 2
+MANAGED = "managed"
+"""As `agent.update.layout` calls what lies beside a program that a Debian package brought."""
 
 
 def main() -> None:
@@ -33,7 +36,26 @@ def main() -> None:
             sys.exit(_refuse(f"{name}: this program was renamed; use one of {', '.join(known['programs'])}."))
     restore_environment()
     sys.argv = [name, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except ImportError as error:
+        if not (sentence := why_not_loaded(str(error))):
+            raise
+        sys.exit(_refuse(f"{name}: {sentence}"))
+
+
+def why_not_loaded(said: str) -> str:
+    """Return what to do about a library of the system that a loader did not find; empty for any other failure.
+
+    A server does without what only windows need: our packages recommend it, and do not depend on it.
+    """
+    found = re.match(r"(lib[^:/]+): cannot open shared object file: No such file", said)
+    if found is None:
+        return ""
+    home = Path(sys.executable).resolve().parent
+    if (home / MANAGED).exists():
+        return f"{found[1]} is missing here; install what the package recommends: dpkg -s {home.name} lists it."
+    return f"{found[1]} is missing here; install the package of this system that brings it."
 
 
 def restore_environment() -> None:

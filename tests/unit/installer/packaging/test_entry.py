@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from installer.packaging import entry
+from agent.update import layout
+from installer.packaging import debbuild, entry
 
 Run = Callable[..., list[tuple[str, list[str]]]]
 
@@ -68,3 +69,38 @@ def test_a_renamed_program_says_what_it_should_be_called(frozen: Run, capsys: py
     with pytest.raises(SystemExit):
         frozen("my-agent")
     assert "fallow-agent" in capsys.readouterr().err
+
+
+LACKING = "libglib-2.0.so.0: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(("managed", "advice"), [(True, "dpkg -s "), (False, "of this system")])
+def test_a_library_that_the_system_lacks_is_one_sentence(
+    frozen: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    *, managed: bool, advice: str,
+) -> None:  # fmt: skip
+    def load(module: str, **_: object) -> None:
+        raise ImportError(LACKING)
+
+    monkeypatch.setattr("runpy.run_module", load)
+    if managed:
+        (tmp_path / entry.MANAGED).write_text("deb\n")
+    with pytest.raises(SystemExit) as refused:
+        frozen("fallow-agent")
+    assert refused.value.code == entry.EXIT_USAGE
+    said = capsys.readouterr().err
+    assert "fallow-agent: libglib-2.0.so.0 is missing here" in said
+    assert advice in said
+
+
+def test_any_other_failed_import_is_a_fault_of_ours(frozen: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(module: str, **_: object) -> None:
+        raise ImportError("No module named 'agent.nothing'")
+
+    monkeypatch.setattr("runpy.run_module", load)
+    with pytest.raises(ImportError, match=r"agent\.nothing"):
+        frozen("fallow-agent")
+
+
+def test_what_says_that_a_package_was_installed_is_called_the_same_everywhere() -> None:
+    assert entry.MANAGED == debbuild.MANAGED == layout.MANAGED
