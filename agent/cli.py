@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -66,6 +67,8 @@ def main(argv: list[str] | None = None) -> int:
         return _fail("Stopped.", 130)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return _fail(f"The disk is full{where}; free some space and try again.", EXIT_DISK)
         reason = error.strerror or type(error).__name__
         return _fail(f"A file cannot be used: {reason}{where}; check disk and permissions.", EXIT_DISK)
     finally:

@@ -57,6 +57,8 @@ def read_invite(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return invite_text(file.read(MAX_INVITE_BYTES + 1))
+    except PermissionError:
+        raise InviteDamaged(f"You may not read {path}; ask whoever put it there for the right to.") from None
     except OSError as error:
         raise InviteDamaged(f"{path} cannot be read ({error.strerror}); check the file's name.") from None
 

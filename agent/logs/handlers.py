@@ -87,6 +87,11 @@ class OwnFileHandler(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         _lost(record)
 
+    def close(self) -> None:
+        # What a full disk did not take is tried once more by this, and a program must end in order all the same.
+        with contextlib.suppress(OSError):
+            super().close()
+
 
 _handlers: list[logging.Handler] = []
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,33 @@ def test_a_missing_invite_file_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     path = tmp_path / "invite.txt"
     assert cli.main(["enrol", "--data", str(tmp_path), "--invite-file", str(path)]) == 10
     assert str(path) in capsys.readouterr().err
+
+
+def test_an_invite_that_others_may_not_read_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opens = Path.open
+
+    def refuse(path: Path, *arguments: Any, **named: Any) -> Any:
+        if path.name == "invite.txt":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opens(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert cli.main(["enrol", "--data", str(tmp_path), "--invite-file", "invite.txt"]) == 10
+    assert capsys.readouterr().err.startswith("fallow-agent: You may not read invite.txt; ask ")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_called_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("agent.cli.load_settings", fail)
+    assert cli.main(["run", "--data", str(tmp_path)]) == cli.EXIT_DISK
+    assert capsys.readouterr().err == "fallow-agent: The disk is full; free some space and try again.\n"
 
 
 def test_an_invite_is_never_taken_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

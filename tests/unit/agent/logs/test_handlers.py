@@ -146,3 +146,16 @@ def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path, capsys: p
     logging.getLogger("agent.test").info("still here")
     tear_down()
     assert "still here" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+def test_a_full_disk_loses_lines_and_not_the_end_of_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = opened(tmp_path / "service.log")
+    assert handler.stream is not None
+    handler.stream.close()
+    handler.stream = os.fdopen(os.open("/dev/full", os.O_WRONLY), "a", encoding="utf-8")
+    fill(handler, 3)
+    handler.close()
+    assert capsys.readouterr().err.count("could not be logged") == 3
