@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.link.invite import Invite, encode
 from tests.support.documents import ROOT, Code, Judge
 
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -71,6 +72,21 @@ def test_every_file_of_the_tree_that_is_named_exists(path: Path) -> None:
 def test_no_secret_is_in_a_command(path: Path) -> None:
     for step in steps(path):
         assert "secrets." not in step.get("run", ""), "hand it over in the environment"
+
+
+def test_an_invitation_in_a_log_is_looked_for_as_it_is_written() -> None:
+    searches = [
+        match[1]
+        for path in FILES
+        for step in steps(path)
+        for line in step.get("run", "").splitlines()
+        if "the invitation is in the log" in line and (match := re.search(r'-Pattern "([^"]+)"', line))
+    ]
+    assert searches
+    invitation = encode(
+        Invite("1a2b3c4d5e6f", "corp", ["wss://c.example:8461"], bytes(32), b"token-id", bytes(16), 1_800_000_000)
+    )
+    assert all(re.search(pattern, f"ENROLL={invitation}") for pattern in searches)
 
 
 def test_commands_are_found_and_wrong_ones_noticed(tmp_path: Path) -> None:
