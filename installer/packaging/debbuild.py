@@ -15,6 +15,8 @@ from installer.packaging import debian, licences, parts
 from installer.packaging.debian import Package
 from installer.packaging.errors import BuildFailed
 from installer.packaging.freezing import Say, project_version, size_bytes
+from installer.packaging.roles import ROLES
+from installer.qt_libraries import FOR_BUNDLES
 
 MANAGED = "managed"
 """As `agent.update.layout` calls it; that needs more than a plain Python to be imported."""
@@ -77,10 +79,7 @@ def lay_out(package: Package, bundle: Path, root: Path, tree: Path, version: str
     for name, place in package.integration.items():
         _copy(package.source / name, tree / place)
     _copy(root / "assets/icons/fallow.svg", tree / f"usr/share/icons/hicolor/scalable/apps/{package.launcher}.svg")
-    pages = tree / package.home / licences.MAN
-    for page in sorted(pages.glob("*.1")):
-        _pack(tree / "usr/share/man/man1" / f"{page.name}.gz", page.read_bytes())
-    shutil.rmtree(pages)
+    _lay_out_manual(package, tree / package.home / licences.MAN, tree / "usr/share/man/man1")
     _document(package, root, tree, version)
     for script in package.scripts:
         _copy(package.source / script, tree / "DEBIAN" / script, 0o755)
@@ -88,6 +87,19 @@ def lay_out(package: Package, bundle: Path, root: Path, tree: Path, version: str
         _write(tree / "DEBIAN/conffiles", "".join(f"/{file}\n" for file in package.conffiles))
     for folder in [tree, *(path for path in tree.rglob("*") if path.is_dir() and not path.is_symlink())]:
         folder.chmod(0o755)
+
+
+def _lay_out_manual(package: Package, pages: Path, folder: Path) -> None:
+    """Move the man pages where `man` looks; two programs that are the same module share one."""
+    for source in sorted(pages.glob("*.1")):
+        _pack(folder / f"{source.name}.gz", source.read_bytes())
+    shutil.rmtree(pages)
+    page_of: dict[str, str] = {}
+    for program in ROLES[package.role].programs:
+        page = f"{program.name}.1.gz"
+        shared = page_of.setdefault(program.module, page)
+        if shared != page and (folder / shared).exists():
+            (folder / page).symlink_to(shared)
 
 
 def _document(package: Package, root: Path, tree: Path, version: str) -> None:
@@ -131,7 +143,9 @@ def _packages_of(libraries: list[str]) -> dict[str, str]:
     owners = parts.system_owners(files[library] for library in libraries if library in files)
     lacking = [library for library in libraries if files.get(library) not in owners]
     if lacking:
-        raise BuildFailed(f"The bundle links to {lacking[0]}, which no package here has; install its package.")
+        known = FOR_BUNDLES.get(lacking[0])
+        advice = f"run: apt-get install {known}" if known else "install its package."
+        raise BuildFailed(f"The bundle links to {lacking[0]}, which no package here has; {advice}")
     return {library: owners[files[library]] for library in libraries}
 
 

@@ -108,6 +108,10 @@ AGENT = Package(
     recommends=("ocl-icd-libopencl1 | libopencl1",),
     suggests=("fallow-chat", "intel-opencl-icd", "gnome-keyring | libpam-kwallet5"),
     conffiles=("etc/xdg/autostart/fallow-tray.desktop",),
+    overrides=(
+        "# The managers and icons of people who are logged in: nothing else reaches them.",
+        "{name}: maintainer-script-calls-systemctl *",
+    ),
 )
 CONSOLE = Package(
     role="console",

@@ -37,12 +37,13 @@ class DebianRoot:
 
     def command(self, words: Sequence[str], user: str = "root") -> list[str]:
         """Return what runs a command in there as a user."""
-        as_user = [] if user == "root" else ["runuser", "-u", user, "--", "env", f"HOME={self._home(user)}"]
+        as_user = [] if user == "root" else ["runuser", "-u", user, "--", "env", f"HOME={self._account(user)[0]}"]
         return ["unshare", "--mount", "sh", "-c", _ENTER, str(self.folder), *as_user, *words]
 
-    def _home(self, user: str) -> str:
+    def _account(self, user: str) -> tuple[str, int]:
+        """Return a user's home and number."""
         lines = (self.folder / "etc/passwd").read_text().splitlines()
-        return next(fields[5] for fields in (line.split(":") for line in lines) if fields[0] == user)
+        return next((one[5], int(one[2])) for one in (line.split(":") for line in lines) if one[0] == user)
 
     def run(self, *words: str, user: str = "root", timeout_s: float = 120.0, **environment: str) -> str:
         """Run a command to its end and return what it printed; fails with that if the command does."""
@@ -63,11 +64,11 @@ class DebianRoot:
 
     def install(self, package: Path) -> str:
         """Install a package file, or upgrade to it, with what it depends on and nothing else."""
-        inside = self.folder / "tmp" / package.name
+        inside = self.folder / "var/tmp" / package.name  # /tmp is another folder once systemd runs
         shutil.copyfile(package, inside)
         try:
             return self.run(
-                "apt-get", "install", "-y", "--no-install-recommends", f"/tmp/{package.name}", timeout_s=APT_S
+                "apt-get", "install", "-y", "--no-install-recommends", f"/var/tmp/{package.name}", timeout_s=APT_S
             )
         finally:
             inside.unlink()

@@ -144,7 +144,9 @@ def test_the_tree_of_a_package_is_what_a_pc_gets(package: Package, tmp_path: Pat
     assert program.resolve() == tree / package.home / package.name
     assert program.stat().st_mode & 0o777 == 0o755
     assert (tree / package.home / "_internal/lib.so").stat().st_mode & 0o777 == 0o644
-    assert (tree / f"usr/share/man/man1/{package.name}.1.gz").exists()
+    modules = {one.name: one.module for one in ROLES[package.role].programs}
+    for name in [name for name, module in modules.items() if module == modules[package.name]]:
+        assert (tree / f"usr/share/man/man1/{name}.1.gz").exists()
     assert not (tree / package.home / "man").exists()
     assert who_manages(program) == "deb"
     for place in package.integration.values():
@@ -185,6 +187,15 @@ def test_maintainer_scripts_are_shell_and_know_their_arguments(package: Package)
         assert subprocess.run(["sh", "-n", package.source / name], check=False).returncode == 0
         done = subprocess.run(["sh", package.source / name, "nonsense"], capture_output=True, text=True, check=False)
         assert (done.returncode, "unknown argument" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("package", [AGENT, CONSOLE], ids=["agent", "console"])
+def test_what_was_ended_for_a_change_that_failed_is_started_again(package: Package) -> None:
+    arms = (package.source / "postinst").read_text("utf-8").partition('case "$1" in')[2]
+    (failed,) = [arm for arm in arms.split(";;") if "abort-" in arm]
+    for what in ("abort-upgrade", "abort-remove", "abort-deconfigure"):
+        assert what in failed
+    assert "\n    start_" in failed
 
 
 def test_only_packages_with_a_service_have_scripts() -> None:
