@@ -34,6 +34,7 @@ def main() -> None:
         module = known["programs"].get(name, "")
         if not module:
             sys.exit(_refuse(f"{name}: this program was renamed; use one of {', '.join(known['programs'])}."))
+    hold_modules()
     restore_environment()
     sys.argv = [name, *arguments]
     try:
@@ -56,6 +57,20 @@ def why_not_loaded(said: str) -> str:
     if (home / MANAGED).exists():
         return f"{found[1]} is missing here; install what the package recommends: dpkg -s {home.name} lists it."
     return f"{found[1]} is missing here; install the package of this system that brings it."
+
+
+def hold_modules() -> None:
+    """Go on reading modules from the file this program began with, when an upgrade puts another in its place.
+
+    PyInstaller opens it by name for each module. A window stays open while its package is upgraded, and imports some of
+    its modules only when somebody needs them.
+    """
+    importers = sys.modules.get("pyimod02_importers")
+    if importers is None or not Path("/proc/self/fd").is_dir():
+        return
+    archive = importers.pyz_archive
+    held = os.open(archive._filename, os.O_RDONLY)  # noqa: SLF001 - there is no documented way
+    archive._filename = f"/proc/self/fd/{held}"  # noqa: SLF001
 
 
 def restore_environment() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +20,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from agent.tray.icons import TRAY_COLOURS
 from installer.packaging import freezing, licences
-from installer.packaging.roles import AGENT, ROLES, Role
+from installer.packaging.roles import AGENT, CHAT, ROLES, Role
 from tests.support.desktop import desktop, wait_for
 from tests.support.fake_service import fake_service, make_busy_status
 
@@ -95,6 +96,20 @@ def test_the_tray_is_there_soon_after_its_first_start(monkeypatch: pytest.Monkey
             used_s = sum(psutil.Process(tray.pid).cpu_times()[:2])
     print(f"first start to tray: {took_s:.2f} s, of the processor {used_s:.2f} s")
     assert used_s <= FIRST_START_S
+
+
+def test_a_program_holds_the_file_it_reads_modules_from() -> None:
+    """Or an upgrade would take a window's modules away while it is open."""
+    bundle = bundle_of(CHAT)
+    program = (bundle / CHAT.programs[0].name).resolve()
+    with tempfile.TemporaryDirectory(prefix="fallow-") as name:
+        environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "XDG_RUNTIME_DIR": name, "HOME": name}
+        with subprocess.Popen([program, "--data", name], env=environment, stderr=subprocess.DEVNULL) as chat:
+            held = Path(f"/proc/{chat.pid}/fd")
+            wait_for(
+                lambda: str(program) in {str(file.readlink()) for file in held.iterdir()}, "the program's own file"
+            )
+            chat.terminate()
 
 
 def forget(bundle: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,6 +70,25 @@ def test_a_renamed_program_says_what_it_should_be_called(frozen: Run, capsys: py
     with pytest.raises(SystemExit):
         frozen("my-agent")
     assert "fallow-agent" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="Linux")
+def test_modules_are_read_from_the_file_a_program_began_with(
+    frozen: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "fallow-agent"
+    program.write_text("old")
+    archive = SimpleNamespace(_filename=str(program))
+    monkeypatch.setitem(sys.modules, "pyimod02_importers", SimpleNamespace(pyz_archive=archive))
+    frozen("fallow-agent")
+    try:
+        (tmp_path / "newer").write_text("new")
+        (tmp_path / "newer").rename(program)
+        assert Path(archive._filename).read_text() == "old"
+        program.unlink()
+        assert Path(archive._filename).read_text() == "old"
+    finally:
+        os.close(int(Path(archive._filename).name))
 
 
 LACKING = "libglib-2.0.so.0: cannot open shared object file: No such file or directory"
