@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -90,7 +91,7 @@ async def find_console(invite: Invite, now: Callable[[], float] = time.time) -> 
     if answered is not None:
         raise answered
     raise ConsoleUnreachable(
-        f"The console does not answer at {'; '.join(silent)}: check that this PC is in the company network and that "
+        f"The console does not answer at {' or '.join(silent)}; check that this PC is in the company network and that "
         f"the console is running.{proxy_hint(invite.urls[0])}"
     )
 
@@ -222,7 +223,13 @@ async def _open(url: str, context: ssl.SSLContext, fleet_id: str) -> AsyncIterat
 
 
 def _cause(error: Exception) -> str:
-    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else type(error).__name__
+    if not isinstance(error, OSError):
+        return type(error).__name__
+    said = error.strerror or "no connection"
+    # asyncio's own words name the address, which stands before them already, and not what is wrong with it.
+    if said.startswith("Connect call failed") and error.errno is not None:
+        return os.strerror(error.errno).lower()
+    return said
 
 
 async def _greeting(connection: ClientConnection, url: str) -> EnrolHello:

@@ -36,6 +36,7 @@ class EnrolDialog(QDialog):
         self.setWindowTitle(texts("enrol.title"))
         self.waiting = False
         """Whether the service has yet to answer."""
+        self.intro, self.form = label(texts("enrol.intro")), QWidget()
         self.invite = QPlainTextEdit()
         self.invite.setAccessibleName(texts("enrol.invite"))
         self.invite.setPlaceholderText("fallow1.…")
@@ -68,17 +69,19 @@ class EnrolDialog(QDialog):
 
     def _lay_out(self) -> None:
         rows = QVBoxLayout(self)
-        rows.addWidget(label(self._texts("enrol.intro")))
+        rows.addWidget(self.intro)
         rows.addWidget(self.invite, 1)
         file_line = QHBoxLayout()
         file_line.addWidget(self.open_file)
         file_line.addStretch(1)
         rows.addLayout(file_line)
-        form = QFormLayout()
+        form = QFormLayout(self.form)
+        form.setContentsMargins(0, 0, 0, 0)
         form.addRow(self._texts("enrol.name"), self.name)
-        rows.addLayout(form)
+        rows.addWidget(self.form)
         for widget in (self.said, self.code, self.busy):
             rows.addWidget(widget)
+        rows.addStretch()
         rows.addWidget(self.buttons)
         fit(self, columns=80, lines=24)
 
@@ -126,10 +129,8 @@ class EnrolDialog(QDialog):
             return
         # The invite is used up; what is left to do is to read that it worked.
         self.invite.clear()
-        self.invite.hide()
-        self.join.hide()
-        self.open_file.hide()
-        self.name.setEnabled(False)
+        for over in (self.intro, self.invite, self.open_file, self.form, self.code, self.join):
+            over.hide()
         self._say(self._texts("enrol.done"))
         self.close_button.setFocus()
 

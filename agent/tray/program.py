@@ -184,6 +184,8 @@ class TrayProgram(QObject):
 
     def _lose(self, why: str) -> None:
         self.status, self._trouble = None, why
+        if self.window is not None and not self._starting.isActive():
+            self.window.unsay()  # whatever it was, it was said by an agent that is gone
         self._asked_consent = False
         self._follow_devices()
         self._refresh()
@@ -232,7 +234,8 @@ class TrayProgram(QObject):
         self._starting.stop()
         self.launch.forget_words()
         if self.status is not None:
-            self._say(self._texts("said.running"), failed=False)
+            if self.window is not None:
+                self.window.unsay()
         elif not why:
             self._say(self._texts("said.start_silent"), failed=True)
         else:

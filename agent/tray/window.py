@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QByteArray, QSettings, QSize, Qt
+from PySide6.QtCore import QByteArray, QSettings, QSize, Qt, QTimer
 from PySide6.QtGui import QAction, QCloseEvent, QKeySequence, QPalette, QShortcut
 from PySide6.QtWidgets import (
     QHBoxLayout,
@@ -24,6 +24,8 @@ from agent.tray.texts import Texts
 from agent.tray.view import Shown
 
 GEOMETRY = "window/geometry"
+SAID_MS = 10_000
+"""How long the answer to an order stays in sight, if it is no failure."""
 
 
 class _PageList(QListWidget):
@@ -62,6 +64,9 @@ class Window(QMainWindow):
         self.said = label()
         self.said.setObjectName("said")
         self.said.hide()
+        self._fading = QTimer(self)
+        self._fading.setSingleShot(True)
+        self._fading.timeout.connect(self.said.hide)
         self._lay_out()
         self.addActions(list(actions))
         QShortcut(QKeySequence(Qt.Key.Key_Escape), self).activated.connect(self.close)
@@ -99,6 +104,15 @@ class Window(QMainWindow):
         self.said.show()
         self.said.setForegroundRole(QPalette.ColorRole.BrightText if failed else QPalette.ColorRole.WindowText)
         announce(self.said, text)
+        if failed:
+            self._fading.stop()  # somebody has to do something about it
+        else:
+            self._fading.start(SAID_MS)
+
+    def unsay(self) -> None:
+        """Take away what was said last: it does not hold any more."""
+        self._fading.stop()
+        self.said.hide()
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 - Qt's name
         self._settings.setValue(GEOMETRY, self.saveGeometry())
@@ -124,7 +138,7 @@ class Window(QMainWindow):
 
     def _turn(self, place: int) -> None:
         self.stack.setCurrentIndex(place)
-        self.said.hide()
+        self.unsay()
         if self.isVisible():
             self._refresh()
 

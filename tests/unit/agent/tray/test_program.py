@@ -165,7 +165,7 @@ def test_without_a_service_it_says_so_and_can_start_it(
     with fake_service(folder):
         qtbot.waitUntil(lambda: program.status is not None)
         assert not program.actions["start"].isVisible()
-        qtbot.waitUntil(lambda: window.said.text() == "The agent is running.")
+        qtbot.waitUntil(lambda: not window.said.isVisible())
 
 
 class Ending(Launch):
@@ -211,6 +211,23 @@ def test_a_service_that_restarts_is_followed(program: TrayProgram, service: Fake
     assert program.actions["start"].isVisible()
     service.start()
     qtbot.waitUntil(lambda: program.status is not None)
+
+
+def test_what_was_said_does_not_outlive_its_time_or_the_agent(
+    program: TrayProgram, service: FakeService, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.tray.window.SAID_MS", 1)
+    window = program.open_window()
+    window.say("Changed.", failed=False)
+    assert window.said.isVisible()
+    qtbot.waitUntil(lambda: not window.said.isVisible())
+    window.say("Changed.", failed=False)
+    window.say("The settings cannot be written; free some disk space.", failed=True)
+    qtbot.wait(50)
+    assert window.said.isVisible()
+    service.stop()
+    qtbot.waitUntil(lambda: program.status is None)
+    assert not window.said.isVisible()
 
 
 def test_a_refusal_is_shown_in_the_window(program: TrayProgram, service: FakeService, qtbot: QtBot) -> None:
@@ -320,6 +337,7 @@ def test_joining_a_fleet_from_paste_to_approval(program: TrayProgram, service: F
     service.approve()
     qtbot.waitUntil(lambda: "member of the fleet" in dialog.said.text())
     assert dialog.invite.toPlainText() == ""
+    assert not any(over.isVisible() for over in (dialog.intro, dialog.form, dialog.code, dialog.invite, dialog.join))
 
 
 def test_a_dialog_closed_while_it_waits_comes_back_as_it_was(
