@@ -52,6 +52,10 @@ STEADY_S = 60.0
 """A session this long means the link works: the next cut starts with short waits again."""
 
 
+_MEMBERSHIPS: dict[str, LinkPhase] = {"pending": "pending", "suspended": "suspended"}
+"""What a refusal's code means, where the PC is still the fleet's."""
+
+
 class AgentService:
     """One agent process. `run` returns after `stop`, or raises what trying again cannot help."""
 
@@ -132,7 +136,7 @@ class AgentService:
         if self._session is not None:
             return "up"
         if isinstance(self._refusal, NotApproved):
-            return "pending" if self._refusal.code == "pending" else "revoked"
+            return _MEMBERSHIPS.get(self._refusal.code, "revoked")
         return "certificate" if isinstance(self._refusal, ConsoleNotTrusted | NotRecognised) else "down"
 
     def tell_availability(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import (
     QDialog,
     QDialogButtonBox,
@@ -133,6 +133,8 @@ class EnrolDialog(QDialog):
             over.hide()
         self._say(self._texts("enrol.done"))
         self.close_button.setFocus()
+        # The layout has heard of it only when the events of this moment are done.
+        QTimer.singleShot(0, self, lambda: self.resize(self.width(), self.minimumSizeHint().height()))
 
     def _wait(self, *, waiting: bool) -> None:
         self.waiting = waiting

@@ -15,7 +15,7 @@ from agent.tray.view import screen_is_taken
 Kind = Literal["approved", "policy", "identity"]
 
 DAY_S = 86400.0
-_IDENTITY_TROUBLE = frozenset({"revoked", "certificate", "clock", "not_approved"})
+_IDENTITY_TROUBLE = frozenset({"suspended_by_admin", "revoked", "certificate", "clock", "not_approved"})
 
 
 @dataclass

@@ -49,7 +49,8 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.SHUTTING_DOWN: "This PC is shutting down.",
     ReasonCode.LINK_DOWN: "The console cannot be reached.",
     ReasonCode.NOT_APPROVED: "This PC is not a member of a fleet yet.",
-    ReasonCode.REVOKED: "The administrator removed this PC from the fleet; enrol it again to take part.",
+    ReasonCode.SUSPENDED_BY_ADMIN: "This PC is suspended; it takes part again once the administrator resumes it.",
+    ReasonCode.REVOKED: "This PC is not in the fleet any more; to come back, leave it and join with a new invite.",
     ReasonCode.CERTIFICATE: "The connection to the console is not trusted; run the doctor.",
     ReasonCode.CLOCK: "This PC's clock is wrong; correct it.",
 }

@@ -19,6 +19,7 @@ _LINK_REASONS = {
     "down": ReasonCode.LINK_DOWN,
     "unenrolled": ReasonCode.NOT_APPROVED,
     "pending": ReasonCode.NOT_APPROVED,
+    "suspended": ReasonCode.SUSPENDED_BY_ADMIN,
     "revoked": ReasonCode.REVOKED,
     "certificate": ReasonCode.CERTIFICATE,
     "clock": ReasonCode.CLOCK,

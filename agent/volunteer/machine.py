@@ -40,7 +40,14 @@ YIELDS_ALLOWED, YIELD_WINDOW_S = 2, 600.0
 FAULT_WAITS_S = tuple(60.0 * minutes for minutes in (1, 2, 5, 15, 60))
 
 _NOT_THE_OWNERS = frozenset(
-    {ReasonCode.LINK_DOWN, ReasonCode.CERTIFICATE, ReasonCode.CLOCK, ReasonCode.REVOKED, ReasonCode.FAULT_BACKOFF}
+    {
+        ReasonCode.LINK_DOWN,
+        ReasonCode.CERTIFICATE,
+        ReasonCode.CLOCK,
+        ReasonCode.SUSPENDED_BY_ADMIN,
+        ReasonCode.REVOKED,
+        ReasonCode.FAULT_BACKOFF,
+    }
 )
 """Leaving for these alone is no yield: nobody wanted the PC back."""
 
@@ -152,7 +159,7 @@ def _waiting(state: VolunteerState, situation: Situation) -> Phase:
     codes = {reason.code for reason in state.reasons}
     if situation.link in ("unenrolled", "pending"):
         return Phase.UNENROLLED if situation.link == "unenrolled" else Phase.PENDING
-    if codes & {ReasonCode.DISABLED, ReasonCode.REVOKED}:
+    if codes & {ReasonCode.DISABLED, ReasonCode.SUSPENDED_BY_ADMIN, ReasonCode.REVOKED}:
         return Phase.OFF
     return Phase.FAULT if ReasonCode.FAULT_BACKOFF in codes else Phase.HELD
 

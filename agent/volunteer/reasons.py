@@ -56,6 +56,7 @@ class ReasonCode(enum.StrEnum):
     SHUTTING_DOWN = "shutting_down"
     LINK_DOWN = "link_down"
     NOT_APPROVED = "not_approved"
+    SUSPENDED_BY_ADMIN = "suspended_by_admin"
     REVOKED = "revoked"
     CERTIFICATE = "certificate"
     CLOCK = "clock"
@@ -83,7 +84,9 @@ SEVERITY: dict[ReasonCode, Severity] = {
         ),
         Severity.RELEASE,
     ),
-    **dict.fromkeys((ReasonCode.DISABLED, ReasonCode.NOT_APPROVED, ReasonCode.REVOKED), Severity.STOP),
+    **dict.fromkeys(
+        (ReasonCode.DISABLED, ReasonCode.NOT_APPROVED, ReasonCode.SUSPENDED_BY_ADMIN, ReasonCode.REVOKED), Severity.STOP
+    ),
 }
 
 

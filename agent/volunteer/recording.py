@@ -19,7 +19,15 @@ NAME = "availability.json"
 EVERY_S = 60.0
 SAVE_EVERY_S = 1800.0
 NOT_THE_OWNERS = frozenset(
-    {ReasonCode.LINK_DOWN, ReasonCode.SETTINGS, ReasonCode.UPDATING, ReasonCode.CLOCK, ReasonCode.CERTIFICATE}
+    {
+        ReasonCode.LINK_DOWN,
+        ReasonCode.SETTINGS,
+        ReasonCode.UPDATING,
+        ReasonCode.CLOCK,
+        ReasonCode.CERTIFICATE,
+        ReasonCode.SUSPENDED_BY_ADMIN,
+        ReasonCode.REVOKED,
+    }
 )
 """Reasons that say nothing about when this PC rests."""
 

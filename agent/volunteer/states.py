@@ -50,7 +50,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     stage: Literal["none", "loading", "ready", "ending"] = "none"
-    link: Literal["up", "down", "unenrolled", "pending", "revoked", "certificate", "clock"] = "up"
+    link: Literal["up", "down", "unenrolled", "pending", "suspended", "revoked", "certificate", "clock"] = "up"
     suspending: bool = False
     shutting_down: bool = False
     updating: bool = False

@@ -10,7 +10,7 @@ import msgspec
 from agent.volunteer.facts import Facts, Memory, Power, Reading
 from agent.volunteer.policy import Policy
 
-LinkPhase = Literal["up", "down", "unenrolled", "pending", "revoked", "certificate", "clock"]
+LinkPhase = Literal["up", "down", "unenrolled", "pending", "suspended", "revoked", "certificate", "clock"]
 StagesPhase = Literal["none", "loading", "ready", "ending"]
 
 

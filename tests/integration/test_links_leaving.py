@@ -234,6 +234,19 @@ async def test_a_second_agent_with_the_same_identity_ends_the_first(fleet: Fleet
     await copy.close()
 
 
+@pytest.mark.parametrize(
+    ("code", "phase"),
+    [("suspended", "suspended"), ("evicted", "revoked"), ("expired", "revoked"), ("pending", "pending")],
+)
+async def test_only_a_pc_that_is_out_of_its_fleet_is_told_to_join_again(
+    fleet: Fleet, agent: Agent, code: str, phase: str
+) -> None:
+    fleet.set_state(agent.device_id, "suspended")
+    fleet.hub.disconnect(agent.device_id, CloseCode.NOT_APPROVED, code, "An administrator did it.")
+    await until(lambda: agent.service.state.link == "refused")
+    assert agent.service.link_phase == phase
+
+
 async def test_a_revoked_agent_says_so_and_stays_up_for_a_change_of_mind(fleet: Fleet, agent: Agent) -> None:
     fleet.set_state(agent.device_id, "suspended")
     sentence = "An administrator has suspended this PC."

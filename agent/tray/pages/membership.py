@@ -13,6 +13,8 @@ from agent.tray.pages.page import Page
 from agent.tray.texts import Texts
 from agent.tray.view import Shown
 
+OUTSIDE = ("suspended_by_admin", "revoked")
+"""Reasons for which a PC with an identity is no member that works."""
 FACTS = ("fleet", "device_id", "console", "link", "policy_revision")
 
 
@@ -57,9 +59,7 @@ class MembershipPage(Page):
         device = status.device_id if status else ""
         self.code.setText(code or device)
         self.code.setVisible(bool(code or device))
-        self.code_said.setText(
-            self.texts("membership.compare" if code else "membership.joined") if code or device else ""
-        )
+        self.code_said.setText(self._membership(status) if code or device else "")
         self.code_said.setVisible(bool(code or device))
         facts = {
             "fleet": status.fleet_name if status else "",
@@ -74,6 +74,14 @@ class MembershipPage(Page):
             why_not = shown.why_not.get(ability, "")  # type: ignore[call-overload]  # both are abilities
             button.setEnabled(not why_not)
             button.setToolTip(why_not)
+
+    def _membership(self, status: Status | None) -> str:
+        if status is None:
+            return ""
+        for reason in status.reasons:
+            if reason.code in OUTSIDE:
+                return self.texts.named("reason", reason.code, reason.text)
+        return self.texts("membership.compare" if status.device_code else "membership.joined")
 
     def _link(self, status: Status) -> str:
         said = self.texts.named("link", status.link)

@@ -30,6 +30,7 @@ def test_nothing_is_news_at_the_start() -> None:
         ({"policy_revision": 1}, {"policy_revision": 2}, ["policy"]),
         ({"policy_revision": 0, "phase": "unenrolled"}, {"policy_revision": 1}, []),
         ({}, {"reasons": [make_reason("revoked")]}, ["identity"]),
+        ({}, {"reasons": [make_reason("suspended_by_admin")]}, ["identity"]),
         ({"reasons": [make_reason("revoked")]}, {"reasons": [make_reason("revoked")]}, []),
         ({"phase": "serving"}, {"phase": "unenrolled", "reasons": [make_reason("not_approved")]}, []),
         ({"phase": "serving"}, {"phase": "held", "reasons": [make_reason("not_approved")]}, ["identity"]),

@@ -42,6 +42,7 @@ from tests.support.fake_service import (
     make_busy_status,
     make_held_status,
     make_policy,
+    make_reason,
     make_row,
     make_status,
 )
@@ -184,6 +185,21 @@ def test_a_name_of_a_device_is_never_markup(window: Window, service: FakeService
     assert isinstance(fact, QLabel)
     qtbot.waitUntil(lambda: "<b>" in fact.text())
     assert fact.textFormat() == Qt.TextFormat.PlainText
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [("suspended_by_admin", "suspended"), ("revoked", "a new invite"), ("link_down", "is a member")]
+)
+def test_a_pc_that_is_kept_out_is_not_called_a_member(
+    window: Window, service: FakeService, qtbot: QtBot, code: str, said: str
+) -> None:
+    service.say(make_status(fleet_name=code, reasons=[make_reason(code)]))
+    window.go("membership")
+    fact, shown = (window.pages["membership"].findChild(QLabel, name) for name in ("fact_fleet", "code_said"))
+    assert isinstance(fact, QLabel)
+    assert isinstance(shown, QLabel)
+    qtbot.waitUntil(lambda: fact.text() == code)
+    assert said in shown.text()
 
 
 @pytest.fixture

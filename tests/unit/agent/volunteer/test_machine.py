@@ -430,6 +430,7 @@ class TestSituation:
         [
             (Situation(link="unenrolled"), Phase.UNENROLLED),
             (Situation(link="pending"), Phase.PENDING),
+            (Situation(link="suspended"), Phase.OFF),
             (Situation(link="revoked"), Phase.OFF),
             (Situation(link="down"), Phase.HELD),
             (Situation(link="certificate"), Phase.HELD),

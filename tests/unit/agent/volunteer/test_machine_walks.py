@@ -51,7 +51,8 @@ class Walk(RuleBasedStateMachine):
     def step(self, *orders: Order, after_s: float = 0.0) -> None:
         before = self.pc.state
         state = self.pc.step(*orders, after_s=after_s)
-        counts = any(reason.code.value not in ("link_down", "revoked", "fault_backoff") for reason in state.reasons)
+        nobodys = ("link_down", "suspended_by_admin", "revoked", "fault_backoff")
+        counts = any(reason.code.value not in nobodys for reason in state.reasons)
         if before.phase in (Phase.LOADING, Phase.SERVING) and not state.offers and counts:
             self.yields_s.append(state.now_s)
 
@@ -109,7 +110,7 @@ class Walk(RuleBasedStateMachine):
         self.pc.situation = msgspec.structs.replace(self.pc.situation, stage=stage)
         self.step()
 
-    @rule(link=st.sampled_from(["up", "up", "down", "revoked"]))
+    @rule(link=st.sampled_from(["up", "up", "down", "suspended", "revoked"]))
     def the_link_is(self, link: Any) -> None:
         self.pc.situation = msgspec.structs.replace(self.pc.situation, link=link)
         self.step()
