@@ -57,7 +57,8 @@ def _operation(endpoint: Endpoint, schemas: dict[type[msgspec.Struct], dict[str,
     if endpoint.answer is not None:
         content["application/json"] = {"schema": schemas[endpoint.answer]}
     if endpoint.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        # Without a schema: OpenAPI 3.1 describes a body, and tools hold one against each event of a stream.
+        content["text/event-stream"] = {}
     error = {"application/json": {"schema": schemas[ErrorEnvelope]}}
     operation: dict[str, Any] = {
         "operationId": endpoint.handler.__name__,

@@ -32,10 +32,11 @@ MAX_MESSAGES = 10_000
 MAX_TOP_LOGPROBS = 20
 
 
-class TextPart(msgspec.Struct, frozen=True, tag="text"):
-    """A text piece of a message; other kinds of parts are refused."""
+class TextPart(msgspec.Struct, frozen=True):
+    """A text piece of a message, which may leave out that it is one; other kinds of parts are refused."""
 
     text: str
+    type: Literal["text"] = "text"
 
 
 class Message(msgspec.Struct, frozen=True):

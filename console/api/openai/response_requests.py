@@ -107,7 +107,7 @@ _HARMLESS = frozenset({
     "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "user",
 })  # fmt: skip
 """Known parameters that do not change what a text answer here would be."""
-_PARTS = frozenset({"input_text", "output_text"})
+_PARTS = ("input_text", "output_text")
 
 
 def parse_responses(raw: dict[str, Any], ignored: IgnoredFields) -> ResponsesRequest:
