@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -69,7 +70,7 @@ class ApiError(Exception):
             headers["x-should-retry"] = "true" if self.should_retry else "false"
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        if self.status in {408, 413}:
+        if self.status in {408, 413, 415}:
             # The rest of the body is not read, so the connection cannot carry another request.
             headers["Connection"] = "close"
         return Response(self.envelope(), self.status, headers, "application/json")
@@ -87,7 +88,14 @@ def json_response(value: object, status: int = 200, headers: Mapping[str, str] |
 
 
 async def read_body(request: Request, limit_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Read the body; raises ApiError 413 before holding more than `limit_bytes`, 408 when it takes too long."""
+    """Read the body.
+
+    Raises ApiError 413 before holding more than `limit_bytes`, 408 when it takes too long, 415 when it is compressed.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() != "identity":
+        message = "The request body is compressed; send it as it is, without Content-Encoding."
+        raise ApiError(415, message, code="unsupported_encoding", should_retry=False)
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit_bytes:
         raise _too_large(limit_bytes)
@@ -120,7 +128,7 @@ def _too_large(limit_bytes: int) -> ApiError:
 def parse_object(body: bytes) -> dict[str, Any]:
     """Parse a JSON object. Raises ApiError 400."""
     try:
-        value = msgspec.json.decode(body)
+        value = msgspec.json.decode(body.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, f"The body is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(value, dict):

@@ -47,6 +47,7 @@ class Answer:
         self.ending: Ending | None = None
         self.key_id = request.key_id
         self.has_grammar = bool(request.sampling.grammar)
+        self._grammar_from = request.grammar_from
         self._prompt_tokens = len(request.prompt_ids)
         self._codec = codec
         self._text = codec.text_stream()
@@ -146,12 +147,16 @@ class Answer:
             self._finish(outcome.finish)
         return ended_by_text and outcome.finish is None
 
-    def fail(self, code: str, message: str, *, retryable: bool = True) -> None:
+    def refuse(self, message: str) -> None:
+        """End because the tail cannot go on with it: only what an answer is to be kept to can be the cause."""
+        self.fail("grammar_refused", message, retryable=False, param=self._grammar_from)
+
+    def fail(self, code: str, message: str, *, retryable: bool = True, param: str = "") -> None:
         """End with an error; text that was held back is delivered first."""
         if not self.ended:
             left = self._stops.push(self._text.flush()) + self._stops.flush()
             self._emit(self._emoji.push(left) + self._emoji.flush(), with_silent_ids=False)
-            failed = Failed(code, message, retryable)
+            failed = Failed(code, message, retryable, param)
             self.ending = failed.reason
             self._code = code
             self._told()  # what happens to it from here on is no time of the answer

@@ -392,7 +392,7 @@ class Coordinator:
     def refused(self, stream: StreamId, message: str) -> None:
         """The tail cannot go on with a stream."""
         if answer := self._answers.get(stream):
-            answer.fail("stage_failed", message, retryable=False)
+            answer.refuse(message)
 
     def lost(self, reason: str) -> None:
         """A stage was found to be lost."""
@@ -406,7 +406,8 @@ class Coordinator:
         """End the answers that the new last stage cannot keep to their grammars."""
         for stream, answer in self._answers.items():
             if answer.has_grammar and not self._constrains and self._scheduler.cancel(stream):
-                self.refused(stream, "The PC that took over cannot keep this answer to its grammar: update its agent.")
+                message = "The PC that took over cannot keep this answer to its grammar: update its agent."
+                answer.fail("stage_failed", message, retryable=False)
 
     def _tell_queue(self, first: int, count: int) -> int:
         waiting = [] if self._suspended else self._scheduler.queue()

@@ -128,12 +128,14 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """The answer cannot be completed: a code for programs, a sentence for people.
 
     Codes: `stage_lost`, `stage_failed`, `not_ready`, `overloaded` (the model is full), `too_many_waiting` (of this
-    key), `cancelled` (the model was taken down meanwhile).
+    key), `cancelled` (the model was taken down meanwhile), `grammar_refused` (what the parameter `param` asks for
+    turned out to be more than an answer can be kept to).
     """
 
     code: str
     message: str
     retryable: bool = True
+    param: str = ""
 
     @property
     def reason(self) -> Ending:

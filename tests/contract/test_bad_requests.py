@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -174,6 +175,20 @@ async def test_a_missing_parameter_is_named(client: httpx2.AsyncClient, missing:
 )
 async def test_a_body_that_is_no_json_object_is_a_400(client: httpx2.AsyncClient, body: Any) -> None:
     assert error_of(await client.post(PATH, content=body), 400)["code"] == "invalid_json"
+
+
+async def test_the_mark_that_windows_editors_put_before_a_text_is_no_part_of_it(client: httpx2.AsyncClient) -> None:
+    body = b"\xef\xbb\xbf" + json.dumps(BODY).encode()
+    assert (await client.post(PATH, content=body)).status_code == 200
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity"])
+async def test_a_compressed_body_is_refused_as_what_it_is(client: httpx2.AsyncClient, encoding: str) -> None:
+    body = gzip.compress(json.dumps(BODY).encode())
+    answer = await client.post(PATH, content=body, headers={"Content-Encoding": encoding})
+    assert error_of(answer, 415)["code"] == "unsupported_encoding"
+    plain = {"Content-Encoding": "identity"}
+    assert (await client.post(PATH, content=json.dumps(BODY), headers=plain)).status_code == 200
 
 
 async def test_half_a_surrogate_pair_is_a_400(client: httpx2.AsyncClient) -> None:

@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from console.pipeline.errors import GrammarRefused
+from console.pipeline.types import Failed, Text
 from tests.support.api import ScriptedModel, says
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -43,6 +44,26 @@ async def test_a_schema_travels_with_the_request(
     asked = grammar_of(model)
     assert asked.pop("x-guidance").keys() == {"whitespace_pattern"}
     assert asked == SCHEMA
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_schema_that_turns_out_to_be_too_much_is_the_client_s_and_not_tried_again(
+    client: openai.AsyncOpenAI, model: ScriptedModel, begun: bool
+) -> None:
+    said = "The answer cannot be kept to its grammar (too many items); ask for something simpler."
+    refused = Failed("grammar_refused", said, retryable=False, param="response_format")
+    model.script = [*([Text("{", [1])] if begun else []), refused]
+    if begun:
+        with pytest.raises(openai.APIError, match="too many items") as broken:
+            async for _ in await ask(client, response_format=FORMAT, stream=True):
+                pass
+        assert (broken.value.code, broken.value.param) == ("grammar_refused", "response_format")
+    for stream in (False, True) if not begun else (False,):
+        with pytest.raises(openai.BadRequestError, match="too many items") as caught:
+            await ask(client, response_format=FORMAT, stream=stream)
+        error = caught.value
+        assert (error.code, error.param, error.type) == ("grammar_refused", "response_format", "invalid_request_error")
+        assert error.response.headers["x-should-retry"] == "false"
 
 
 async def test_any_object_and_any_text_can_be_asked_for(client: openai.AsyncOpenAI, model: ScriptedModel) -> None:

@@ -28,7 +28,7 @@ _HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-_STATUS = {"too_many_waiting": 429}
+_STATUS = {"too_many_waiting": 429, "grammar_refused": 400}
 _RETRY_AFTER_S = {
     "overloaded": 2,
     "too_many_waiting": 5,
@@ -52,11 +52,12 @@ class TakenBack(Exception):
 
 
 def failure(failed: Failed) -> ApiError:
-    """Say a failed generation in HTTP: 429 when the key asks too much, else 503."""
+    """Say a failed generation in HTTP: 429 for a key that asks too much, 400 for what cannot be, else 503."""
     return ApiError(
         _STATUS.get(failed.code, 503),
         failed.message,
         code=failed.code,
+        param=failed.param or None,
         retry_after_s=_RETRY_AFTER_S.get(failed.code, 5) if failed.retryable else None,
         should_retry=failed.retryable,
     )

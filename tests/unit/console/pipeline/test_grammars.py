@@ -59,9 +59,9 @@ async def test_the_tail_gives_up_one_answer_and_the_other_goes_on() -> None:
         return [msgspec.structs.replace(frame, table=msgspec.msgpack.encode(told))]
 
     stages.change = refuse
-    hard = Asked(coordinator, sampling=GRAMMAR)
+    hard = Asked(coordinator, sampling=GRAMMAR, grammar_from="tools")
     other = Asked(coordinator, "other")
-    assert (await hard.task)[-1] == Failed("stage_failed", "Too hard.", retryable=False)
+    assert (await hard.task)[-1] == Failed("grammar_refused", "Too hard.", retryable=False, param="tools")
     assert not ids_of(hard.events)
     assert ids_of(await other.task) == plain
     assert coordinator.status().streams_running == 0
