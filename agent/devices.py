@@ -19,6 +19,9 @@ import msgspec
 import psutil
 
 from agent.children import NO_WINDOW, log_words
+from agent.stage import child
+from agent.stage.pipes import write_all
+from agent.stage.priority import make_way
 from agent.stage.types import EngineName
 from agent.volunteer.device_memory import read_device_memory
 from agent.volunteer.memory import DeviceMemory
@@ -58,8 +61,9 @@ def ask_devices() -> Runtime:
     command = [sys.executable, "-m", "agent.devices"]
     try:
         done = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, creationflags=NO_WINDOW, timeout=ASK_S, check=True
-        )
+            command, capture_output=True, stdin=subprocess.DEVNULL, creationflags=NO_WINDOW, timeout=ASK_S, check=True,
+            start_new_session=True,  # for a scheduling group of its own, see agent.stage.priority
+        )  # fmt: skip
         log_words(log, "devices", done.stderr)
         return msgspec.json.decode(done.stdout, type=Runtime)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
@@ -73,10 +77,17 @@ def _none(cause: str) -> Runtime:
     return Runtime("", [])
 
 
-def tell_runtime() -> None:
-    """Write the runtime to stdout for `ask_devices`, and to stderr what it should log."""
+def main() -> None:
+    """Be the process of `ask_devices`: gently, because it is asked just when a PC starts or wakes up."""
+    out = child.begin()
+    make_way()
+    tell_runtime(lambda answer: write_all(out, answer))
+
+
+def tell_runtime(write: Callable[[bytes], object]) -> None:
+    """Write the runtime for `ask_devices`, and to stderr what it should log."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    sys.stdout.write(msgspec.json.encode(find_runtime()).decode())
+    write(msgspec.json.encode(find_runtime()))
 
 
 def find_runtime() -> Runtime:
@@ -141,4 +152,4 @@ def _first_line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    tell_runtime()
+    main()

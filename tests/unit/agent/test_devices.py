@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from agent.devices import (
 )
 from agent.introduction import offered
 from agent.settings import AgentSettings, load_settings
+from agent.stage.priority import LEAST_NICE
 from agent.volunteer.memory import DeviceMemory
 from tests.support.hand_clock import HandClock
 
@@ -101,10 +103,27 @@ def test_the_process_of_its_own_says_why_a_device_is_not_used(
     core.properties["GPU"] = {"FULL_DEVICE_NAME": RuntimeError("driver reset")}
     monkeypatch.setattr(logging.root, "handlers", [])
     monkeypatch.setattr(logging.root, "level", logging.WARNING)
-    tell_runtime()
+    answers = list[bytes]()
+    tell_runtime(answers.append)
     said = capsys.readouterr()
     assert "Device GPU is not used: it does not answer (driver reset)." in said.err.splitlines()
-    assert [device.name for device in msgspec.json.decode(said.out, type=Runtime).devices] == ["CPU"]
+    assert [device.name for device in msgspec.json.decode(answers[0], type=Runtime).devices] == ["CPU"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has classes instead of numbers")
+def test_the_process_that_looks_makes_way_for_everything_and_answers_alone() -> None:
+    program = """
+import os
+from agent import devices
+def look():
+    print("words of a driver", flush=True)
+    return devices.Runtime(str(os.nice(0)), [])
+devices.find_runtime = look
+devices.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, stdin=subprocess.DEVNULL, check=True)
+    assert msgspec.json.decode(done.stdout, type=Runtime).openvino == str(LEAST_NICE)
+    assert b"words of a driver" in done.stderr
 
 
 def test_an_answer_counts_for_an_hour_and_none_for_minutes() -> None:
