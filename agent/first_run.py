@@ -29,7 +29,7 @@ async def join_with_file(
 ) -> None:
     """Join with the invite in a file and delete it; returns at once where there is no such file."""
     wait_s = FIRST_WAIT_S
-    while path is not None and await finish_in_thread(path.exists):
+    while path is not None and await finish_in_thread(lambda: _may_exist(path)):
         try:
             said = await enrol(await finish_in_thread(lambda: read_invite(path)), own_name(), _tell)
         except (OrderRefused, InviteDamaged, OSError) as error:
@@ -40,6 +40,13 @@ async def join_with_file(
             return
         await sleep(wait_s)
         wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+def _may_exist(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return True  # what is wrong with it is said by whoever reads it
 
 
 def _tell(phase: str, device_code: str) -> None:

@@ -207,6 +207,15 @@ class Program:
         self._enrolled.set()
         return f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}."
 
+    async def _enrol_by_itself(self, invite: str, name: str, tell: Callable[[str, str], None]) -> str:
+        """As `enrol`, where nobody waits for the answer: why it failed is shown with the status."""
+        try:
+            return await self.enrol(invite, name, tell)
+        except OrderRefused as error:
+            self._why_none = str(error)
+            self._tell_clients()
+            raise
+
     async def leave(self) -> None:
         """Leave the fleet: say so to the console, end everything, delete the identity. Raises OrderRefused."""
         identity, service = self._identity, self._service
@@ -224,7 +233,7 @@ class Program:
         self._volunteer.keeper = self._keeper()
         async with self._volunteering(self._unenrolled):
             waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._enrolled)]
-            joining = asyncio.create_task(join_with_file(self._invite_file, self.enrol), name="first run")
+            joining = asyncio.create_task(join_with_file(self._invite_file, self._enrol_by_itself), name="first run")
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -258,6 +258,20 @@ async def test_the_command_line_is_a_client(fleet: Fleet, capsys: pytest.Capture
 def test_without_an_agent_the_commands_say_so(tmp_path: Path, runtime: Path) -> None:
     assert cli.main(["pause", "1h", "--data", str(tmp_path)]) == 3
     assert cli.main(["policy", "--data", str(tmp_path)]) == 3
+
+
+async def test_an_invite_that_an_installer_left_and_that_is_over_is_shown_with_what_to_do(
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: Callable[..., None]
+) -> None:
+    expected_logs("agent.first_run", "ask for a new one")
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise OrderRefused("The invite has expired; ask for a new one.", "failed")
+
+    (tmp_path / "invite.txt").write_text("fallow1.x")
+    async with running(tmp_path, None, tmp_path / "invite.txt") as agent:
+        monkeypatch.setattr(agent.program._unenrolled, "join", refuse)
+        await until(lambda: "ask for a new one" in agent.program.status().link_message)
 
 
 async def test_a_pc_whose_identity_is_of_no_use_shows_why_it_is_in_no_fleet(tmp_path: Path, runtime: Path) -> None:

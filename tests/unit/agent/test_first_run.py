@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,6 +69,26 @@ async def test_a_file_that_is_no_invite_is_not_even_sent(tmp_path: Path, expecte
 
     await join_with_file(path, played.enrol, somebody_removes_it)
     assert played.invites == []
+
+
+async def test_a_file_that_may_not_be_read_is_said_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: ExpectLogs
+) -> None:
+    expected_logs("agent.first_run", "You may not read .*invite.txt")
+    path, played = tmp_path / "invite.txt", Played()
+    path.write_text("cfl1.x", encoding="utf-8")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    async def somebody_corrects_it(_: float) -> None:
+        rights.undo()
+
+    with pytest.MonkeyPatch.context() as rights:
+        rights.setattr(Path, "exists", refuse)
+        rights.setattr(Path, "open", refuse)
+        await join_with_file(path, played.enrol, somebody_corrects_it)
+    assert played.invites == ["cfl1.x"]
 
 
 @pytest.mark.parametrize("named", [True, False])
