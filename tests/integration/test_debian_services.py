@@ -17,8 +17,9 @@ from installer.loopback import LoopbackFleet
 from installer.packaging.debian import PACKAGES, Package
 from tests.integration.test_debian_packages import HOMES, OWNER, next_version, package, until_served
 from tests.support.booted_root import BootedRoot, booted_root
-from tests.support.debian_root import RootUnavailable
+from tests.support.debian_root import APT_S, RootUnavailable
 from tests.support.patience import PATIENCE_S
+from tests.support.screens import x_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 UNIT = "fallow-agent.service"
@@ -26,6 +27,9 @@ STATE = ("show", "--property=ActiveState,NRestarts")
 CALM = {"ActiveState=active", "NRestarts=0"}
 """It runs, and did not have to be started twice."""
 OFF = "ActiveState=inactive"
+ICON = r"app-fallow\x2dtray@autostart.service"
+"""What systemd makes of the launcher that starts the tray with the desktop."""
+WHAT_WINDOWS_NEED = "dpkg-query -W -f '${Recommends}' fallow-agent | tr ',' '\\n' | sed 's/[(|].*//'"
 SPEAKERS = [f"--identifier={name}" for name in ("systemd", "fallow-agent", "fallow-console")]
 NO_PORTS = "[Service]\nEnvironment='FALLOW_CONSOLE_OPTIONS=--api-port 0 --agents-port 0'\n"
 
@@ -136,6 +140,25 @@ def test_both_units_of_the_agent_run_come_back_after_any_upgrade_and_go(
         wait_for(lambda: not connected(fleet), root, "an agent of a package that is gone still runs")
     assert OFF in state_of(root, "root") & state_of(root, OWNER)
     assert root.named("fallow") == ["/etc/credstore.encrypted/fallow.key", HOMES[OWNER]]
+
+
+def test_the_icon_of_an_open_desktop_is_back_after_an_upgrade(root: BootedRoot, tmp_path: Path) -> None:
+    first = package("agent")
+    root.install(first)
+    root.run("sh", "-ec", f"apt-get install -y --no-install-recommends $({WHAT_WINDOWS_NEED})", timeout_s=APT_S)
+    with x_server() as screen:
+        root.systemctl("set-environment", f"DISPLAY={screen.environment['DISPLAY']}", user=OWNER)
+        root.systemctl("start", ICON, user=OWNER)
+        was = main_process(root)
+        root.install(next_version(first, tmp_path))
+        wait_for(lambda: main_process(root) not in ("0", was), root, "the icon did not come back")
+        root.remove("fallow-agent", purge=True)
+        assert main_process(root) == "0"
+
+
+def main_process(root: BootedRoot) -> str:
+    """The number of the process of the tray that the desktop started; 0 where there is none."""
+    return root.systemctl("show", "--property=MainPID", "--value", ICON, user=OWNER).strip()
 
 
 def come_back(root: BootedRoot, fleet: LoopbackFleet, before: dict[str, str]) -> None:

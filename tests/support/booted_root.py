@@ -6,6 +6,7 @@ Needs what `debian_root` needs, `systemd-nspawn`, and a kernel that lets root ma
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import time
@@ -17,9 +18,11 @@ import psutil
 from tests.support.debian_root import APT_S, DebianRoot, RootUnavailable, debian_root
 
 BOOT_S = 120.0
+DONE = ("running", "degraded")
+"""What systemd says of itself once a start is over."""
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "dbus-user-session", "libpam-systemd")
-_CGROUPS = Path("/sys/fs/cgroup")
-_OF_NSPAWN = ("payload", "supervisor")
+# A group of its own in each tree of groups that systemd uses: two containers in one would be in each other's way.
+_START = 'for group in $0; do mkdir "$group"; echo $$ >"$group/cgroup.procs"; done; exec "$@"'
 
 
 class BootedRoot(DebianRoot):
@@ -68,10 +71,13 @@ def booted_root(folder: Path) -> Iterator[BootedRoot]:
         raise RootUnavailable("systemd-nspawn is not installed (Debian: apt-get install systemd-container)")
     with debian_root(folder) as root:
         root.run("apt-get", "install", "-y", "--no-install-recommends", *PACKAGES, timeout_s=APT_S)
-        before = {path for path in _left_by_nspawn() if path.exists()}
+        name = f"fallow-{os.getpid()}"  # of two containers at once
+        groups = [tree / name for tree in _trees()]
+        started = ["sh", "-ec", _START, " ".join(map(str, groups))]
         with (folder.parent / "boot.log").open("wb") as log:
             container = subprocess.Popen(
-                ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--console=pipe", "-D", folder, "--boot"],
+                [*started, "systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--console=pipe",
+                 f"--machine={name}", "-D", folder, "--boot"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         try:
@@ -83,8 +89,8 @@ def booted_root(folder: Path) -> Iterator[BootedRoot]:
             except subprocess.TimeoutExpired:
                 container.kill()
                 container.wait()
-            for path in set(_left_by_nspawn()) - before:
-                _remove_groups(path)
+            for group in groups:
+                _remove_groups(group)
 
 
 def _leader(container: subprocess.Popen[bytes], log: Path) -> int:
@@ -96,24 +102,25 @@ def _leader(container: subprocess.Popen[bytes], log: Path) -> int:
             raise RootUnavailable(f"systemd-nspawn cannot start a Debian here: {said[-1]}")
         return next((child.pid for child in psutil.Process(container.pid).children()), 0)
 
-    _wait_for(first, "the container")
-    leader = first()
-    asked = ["nsenter", "--target", str(leader), "--all", "--root", "systemctl", "is-system-running"]
+    def has_started() -> bool:
+        # Another one at first, which makes the container and ends.
+        asked = ["nsenter", "--target", str(first()), "--all", "--root", "systemctl", "is-system-running"]
+        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() in DONE
 
-    def state() -> str:
-        first()
-        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-
-    _wait_for(lambda: state() in {"running", "degraded"}, "the start of the container")
-    return leader
+    _wait_for(has_started, "the start of the container")
+    return first()
 
 
-def _left_by_nspawn() -> list[Path]:
-    return [group / name for group in _CGROUPS.glob("*") for name in _OF_NSPAWN]
+def _trees() -> list[Path]:
+    """Where systemd keeps groups of processes here: one tree, or on older systems up to two beside those of others."""
+    whole = Path("/sys/fs/cgroup")
+    if (whole / "cgroup.controllers").exists():
+        return [whole]
+    return [tree for tree in (whole / "systemd", whole / "unified") if tree.is_dir()]
 
 
 def _remove_groups(group: Path) -> None:
-    """Remove empty groups of processes; one that is not empty is somebody else's."""
+    """Remove groups of processes that have ended."""
     if group.exists():
         for inner in [path for path in group.iterdir() if path.is_dir()]:
             _remove_groups(inner)
