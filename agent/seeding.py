@@ -84,6 +84,10 @@ class PeerDialler:
         raise failed
 
 
+class _Spared(Exception):
+    """This PC's owner is to be spared transfers from now on."""
+
+
 class Seeding:
     """Serves the store to other PCs and keeps the console's list of it right. Use `run` as a task of the session."""
 
@@ -97,7 +101,9 @@ class Seeding:
         *,
         say: Callable[[FromAgent], None],
         pace: Pace,
+        spared: Callable[[], str] = lambda: "",
     ) -> None:
+        """`spared` says why nothing should be transferred now; empty: it may."""
         self._setup = setup
         self._fleet_id = setup.identity().fleet_id
         self._device_id = setup.identity().device_id
@@ -108,6 +114,7 @@ class Seeding:
         self._fetcher = fetcher
         self._say = say
         self._pace = pace
+        self._spared = spared
         self._addresses: list[str] = []
         self._readers = 0
 
@@ -172,6 +179,9 @@ class Seeding:
         await self._serve(link)
 
     async def _serve(self, link: ServerConnection) -> None:
+        if self._spared():
+            await self._send_away(link)
+            return
         if self._readers >= MAX_READERS:
             await link.close(CloseCode.DRAINING, close_reason("busy", "Enough PCs fetch from here now."))
             return
@@ -189,13 +199,21 @@ class Seeding:
             await link.close(CloseCode.BAD_FRAME, close_reason("bad_frame", str(error)))
         except ConnectionClosed:
             pass
+        except _Spared:
+            await self._send_away(link)
         except Exception:  # the edge of a connection's task
             log.exception("Serving another PC failed.")
             await link.close(1011, "")
         finally:
             self._readers -= 1
 
+    async def _send_away(self, link: ServerConnection) -> None:
+        # Why is nobody's business but the owner's and the console's; what is lacking comes from elsewhere.
+        await link.close(CloseCode.DRAINING, close_reason("busy", "That PC gives no files now."))
+
     async def _wait(self, size_bytes: int) -> None:
+        if self._spared():
+            raise _Spared
         await asyncio.sleep(self._pace.wait_s(size_bytes, asyncio.get_running_loop().time()))
 
     def _check(self, link: ServerConnection, frame: Frame) -> None:

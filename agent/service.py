@@ -284,8 +284,9 @@ class AgentService:
 
     def _seeding(self, session: Session) -> Seeding:
         return Seeding(
-            self._setup, session.welcome, session.host, self._store, self._fetcher, say=session.say, pace=self._pace
-        )
+            self._setup, session.welcome, session.host, self._store, self._fetcher,
+            say=session.say, pace=self._pace, spared=self._volunteer.spared,
+        )  # fmt: skip
 
     async def _look_for_devices(self) -> None:
         if await self._introduction.finds_devices():

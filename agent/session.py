@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from agent.delivering import deliver_gently
 from agent.devices import memory_free_bytes
 from agent.link.channel import Dialler
 from agent.link.closing import CloseCode, close_reason
@@ -239,7 +240,9 @@ class Session:
 
     def _begin_delivery(self, request: FetchLayers) -> None:
         async def deliver() -> None:
-            problem = await self._loader.deliver(request.layers, request.signature)
+            problem = await deliver_gently(
+                lambda: self._loader.deliver(request.layers, request.signature), self._owner.spared
+            )
             self.say(LayersFetched(request.layers, problem))
 
         task = asyncio.create_task(deliver(), name="delivery")

@@ -27,7 +27,7 @@ from agent.volunteer.leaving import HandingOver
 from agent.volunteer.machine import step
 from agent.volunteer.policy import Merged, Policy, allows_device
 from agent.volunteer.probes.base import SystemEvent
-from agent.volunteer.reasons import ReasonCode
+from agent.volunteer.reasons import NO_TRANSFERS, ReasonCode
 from agent.volunteer.states import (
     Order,
     OwnerSeen,
@@ -209,6 +209,10 @@ class Volunteer:
             return f"{device} may not be used on this PC any more; plan with what it offers."
         codes = ", ".join(self.state.codes()) or self.state.phase.value
         return f"this PC is not available now ({codes}); plan without it."
+
+    def spared(self) -> str:
+        """Say why no model files should come or go now, as codes; empty: they may, also while this PC is held."""
+        return ", ".join(reason.code.value for reason in self.state.reasons if reason.code in NO_TRANSFERS)
 
     @property
     def _is_willing(self) -> bool:

@@ -90,6 +90,17 @@ SEVERITY: dict[ReasonCode, Severity] = {
 }
 
 
+NO_TRANSFERS = frozenset(
+    {
+        ReasonCode.METERED_NET, ReasonCode.ON_BATTERY, ReasonCode.BATTERY_LOW, ReasonCode.POWER_SAVER,
+        ReasonCode.FULLSCREEN, ReasonCode.PRESENTATION, ReasonCode.EXCLUSIVE_APP, ReasonCode.DISK_LOW,
+        ReasonCode.PAUSED_BY_USER, ReasonCode.DISABLED, ReasonCode.CONSENT, ReasonCode.SETTINGS,
+        ReasonCode.SUSPENDING, ReasonCode.SHUTTING_DOWN,
+    }
+)  # fmt: skip
+"""Reasons for which no model files come or go, either. That somebody works at this PC is none: it is not felt."""
+
+
 class Reason(msgspec.Struct, frozen=True):
     """One reason that holds now. Times are of the steady clock.
 

@@ -32,6 +32,7 @@ from agent.link.tickets import FileTicket, seal
 from agent.seeding import DirectSetup, PeerDialler
 from agent.settings import AgentSettings
 from agent.stage.types import Nack, PipelineId
+from agent.volunteer.reasons import Reason, ReasonCode, Severity
 from console.fleet.errors import DeliveryFailed, StageLoadFailed
 from console.registry.authority import Authority
 from shard_export.library.manifest import Manifest
@@ -109,6 +110,35 @@ async def test_a_second_agent_gets_its_files_from_the_first_and_a_third_from_bot
             await load_all(fleet, cid, digest)
             assert set(got(cid)) == {ann.device_id, bob.device_id, "console"}
             assert holds_exactly(fleet, cid, manifest)
+
+
+@pytest.mark.parametrize("while_it_gives", [False, True])
+async def test_a_pc_whose_owner_is_to_be_spared_gives_nothing(
+    fleet: Fleet, library: tuple[Manifest, str], while_it_gives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, digest = library
+    total = bytes_of(manifest)
+    async with running_agent(fleet, "ann", OPEN) as ann, running_agent(fleet, "bob", OPEN) as bob:
+        await load_all(fleet, ann, digest)
+        await until(is_known(fleet, ann, manifest))
+        owner, find = ann.service._volunteer, ann.service._store.find
+
+        def goes_on_battery() -> None:
+            reason = Reason(ReasonCode.ON_BATTERY, Severity.PAUSE, since_s=0.0)
+            owner.state = msgspec.structs.replace(owner.state, reasons=(reason,))
+
+        def found(sha256: str) -> tuple[Path, int] | None:
+            goes_on_battery()
+            return find(sha256)
+
+        if while_it_gives:
+            monkeypatch.setattr(ann.service._store, "find", found)
+        else:
+            goes_on_battery()
+        await load_all(fleet, bob, digest)
+        assert got(bob).get(ann.device_id, 0) == 0
+        assert got(bob)["console"] >= total
+        assert holds_exactly(fleet, bob, manifest)
 
 
 async def test_the_doctor_dials_the_pcs_that_hold_the_same_files(

@@ -23,6 +23,7 @@ from agent.volunteer.facts import Facts
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.policy import Policy, Wishes
 from agent.volunteer.presence import Presence
+from agent.volunteer.reasons import Reason, ReasonCode, Severity
 from agent.volunteer.states import Pause, Phase, Release, Resume
 from agent.volunteer.surroundings import LinkPhase, StagesPhase
 from tests.support.patience import PATIENCE_S
@@ -306,6 +307,22 @@ async def test_a_machine_nobody_sits_at_asks_nobody(tmp_path: Path) -> None:
         duty.volunteer.policy_changed()
         await duty.reach(Phase.AVAILABLE)
         assert duty.volunteer.state.codes() == []
+
+
+@pytest.mark.parametrize(
+    ("codes", "said"),
+    [
+        ([], ""), (["user_input", "cpu_busy", "session_remote"], ""), (["user_input", "metered_net"], "metered_net"),
+        (["on_battery", "fullscreen"], "on_battery, fullscreen"), (["consent"], "consent"), (["disk_low"], "disk_low"),
+    ],
+)  # fmt: skip
+async def test_files_come_and_go_beside_an_owners_work_but_not_at_their_expense(
+    tmp_path: Path, codes: list[str], said: str
+) -> None:
+    volunteer = Volunteer(PolicyKeeper(tmp_path, now_s=time.time()), Gates(tmp_path / "gates"), None)
+    reasons = tuple(Reason(ReasonCode(code), Severity.PAUSE, since_s=0.0) for code in codes)
+    volunteer.state = msgspec.structs.replace(volunteer.state, reasons=reasons)
+    assert volunteer.spared() == said
 
 
 @pytest.mark.parametrize(
