@@ -70,8 +70,8 @@ class ApiError(Exception):
             headers["x-should-retry"] = "true" if self.should_retry else "false"
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        if self.status in {408, 413, 415}:
-            # The rest of the body is not read, so the connection cannot carry another request.
+        if self.status == 408:
+            # The rest of the body may never come, so the connection cannot carry another request.
             headers["Connection"] = "close"
         return Response(self.envelope(), self.status, headers, "application/json")
 
