@@ -48,6 +48,7 @@ from agent.volunteer.policy import Policy
 from agent.volunteer.probes.base import SystemEvent
 from agent.volunteer.probes.board import ProbeBoard, Row
 from agent.volunteer.probes.thispc import open_board
+from agent.volunteer.reasons import COSTS
 from agent.volunteer.sleep import SleepDelay
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,11 @@ class Program:
     def is_away(self) -> bool:
         """Whether nobody is at this PC; what is not known counts as somebody."""
         return self._volunteer.always or self._volunteer.state.presence.since_s is None
+
+    @property
+    def pays(self) -> bool:
+        """Whether a transfer would cost the owner something: a metered network, a battery."""
+        return any(reason.code in COSTS for reason in self._volunteer.state.reasons)
 
     @property
     def is_serving(self) -> bool:

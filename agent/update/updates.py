@@ -54,6 +54,11 @@ class Owner(Protocol):
         """Whether a stage is loaded or loading."""
         ...
 
+    @property
+    def pays(self) -> bool:
+        """Whether a transfer would cost the owner something: a metered network, a battery."""
+        ...
+
     def restart(self) -> None:
         """End, so that the program is started again."""
         ...
@@ -178,7 +183,7 @@ class Updates:
             await self._judge(offer)
             self._answered.set()
         step = next_step(self._progress, self._now())
-        if step == "rest":
+        if step == "rest" or (step == "fetch" and self._owner.pays and not self._hurry):
             return LOOK_S
         self._refusal = ""
         if step == "fetch":

@@ -90,9 +90,10 @@ SEVERITY: dict[ReasonCode, Severity] = {
 }
 
 
-NO_TRANSFERS = frozenset(
+COSTS = frozenset({ReasonCode.METERED_NET, ReasonCode.ON_BATTERY, ReasonCode.BATTERY_LOW, ReasonCode.POWER_SAVER})
+"""Reasons for which its owner pays for what is transferred, somehow."""
+NO_TRANSFERS = COSTS | frozenset(
     {
-        ReasonCode.METERED_NET, ReasonCode.ON_BATTERY, ReasonCode.BATTERY_LOW, ReasonCode.POWER_SAVER,
         ReasonCode.FULLSCREEN, ReasonCode.PRESENTATION, ReasonCode.EXCLUSIVE_APP, ReasonCode.DISK_LOW,
         ReasonCode.PAUSED_BY_USER, ReasonCode.DISABLED, ReasonCode.CONSENT, ReasonCode.SETTINGS,
         ReasonCode.SUSPENDING, ReasonCode.SHUTTING_DOWN,

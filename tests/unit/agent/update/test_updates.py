@@ -34,6 +34,7 @@ class Pc:
     allows_updates: bool = True
     is_away: bool = True
     is_serving: bool = False
+    pays: bool = False
     release: Release = field(default_factory=lambda: Release(describe(), "a", 1000, "ab" * 32, 10, NOW_S + 1e6))
     fails: Exception | None = None
     fetch_fails: str = ""
@@ -100,6 +101,20 @@ async def test_nothing_is_unpacked_before_the_owner_leaves(tmp_path: Path, pc: P
         pc.is_away = True
         updates.look_again()
         await until(lambda: pc.restarts == 1)
+
+
+async def test_nothing_is_fetched_at_the_owners_expense_unless_they_want_it_now(tmp_path: Path, pc: Pc) -> None:
+    pc.pays = True
+    updates = make_updates(tmp_path, pc)
+    async with running(updates, pc):
+        updates.offered(OfferRelease(b"signed"))
+        await until(lambda: "fetching" in pc.phases())
+        updates.look_again()
+        assert "fetch" not in pc.asked
+        asking = asyncio.create_task(updates.check(now=True))
+        await until(lambda: pc.restarts == 1)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 async def test_somebody_at_the_pc_may_have_it_now(tmp_path: Path, pc: Pc) -> None:
