@@ -22,7 +22,7 @@ from agent.history import History
 from agent.logs.levels import LEVELS_HERE, LevelRefused
 from agent.volunteer import states
 from agent.volunteer.clock import steady_s
-from agent.volunteer.duty import Volunteer
+from agent.volunteer.duty import LONGEST_PAUSE_S, Volunteer
 from agent.volunteer.errors import SettingsUnreadable, WishRefused
 from agent.volunteer.policy import ROWS
 from agent.volunteer.probes.board import Row, value_text
@@ -30,7 +30,7 @@ from agent.volunteer.reasons import ReasonCode
 
 log = logging.getLogger(__name__)
 
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 7 * 86_400.0
+SHORTEST_PAUSE_S = 60.0
 TOMORROW_HOUR = 4
 """Nobody means midnight who says tomorrow late in the evening."""
 DOCTOR_S = 600.0

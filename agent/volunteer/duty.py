@@ -50,6 +50,8 @@ RELEASED_S = 60.0
 """How long a machine nobody sits at keeps away after it was told to give its memory back."""
 GIVE_BACK_AGAIN_S = 2.0
 FOREVER_UNIX_S = -1.0
+LONGEST_PAUSE_S = 7 * 86_400.0
+"""Of the pauses that end by themselves."""
 
 
 class Volunteer:
@@ -312,5 +314,6 @@ class Volunteer:
         until_unix_s = self.keeper.owner.pause_until_unix_s
         if until_unix_s == FOREVER_UNIX_S:
             return [Pause(None)]
-        left_s = until_unix_s - time.time()
+        # A clock that begins in the past after its battery died must not make years of an hour.
+        left_s = min(until_unix_s - time.time(), LONGEST_PAUSE_S)
         return [Pause(self._clock() + left_s)] if left_s > 0 else []

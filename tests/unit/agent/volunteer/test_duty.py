@@ -18,7 +18,7 @@ import pytest
 from agent.stage.gate import Gates
 from agent.volunteer.clock import steady_s
 from agent.volunteer.documents import PolicyBody
-from agent.volunteer.duty import GIVE_BACK_AGAIN_S, Volunteer
+from agent.volunteer.duty import GIVE_BACK_AGAIN_S, LONGEST_PAUSE_S, Volunteer
 from agent.volunteer.facts import Facts
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.policy import Policy, Wishes
@@ -307,6 +307,14 @@ async def test_a_machine_nobody_sits_at_asks_nobody(tmp_path: Path) -> None:
         duty.volunteer.policy_changed()
         await duty.reach(Phase.AVAILABLE)
         assert duty.volunteer.state.codes() == []
+
+
+async def test_a_clock_that_is_years_late_does_not_pause_for_years(tmp_path: Path) -> None:
+    keeper = PolicyKeeper(tmp_path, now_s=time.time())
+    keeper.keep_pause(time.time() + 20 * 365 * 86_400.0)
+    volunteer = Volunteer(keeper, Gates(tmp_path / "gates"), None, clock=lambda: 100.0)
+    volunteer._look(Work(volunteer))
+    assert volunteer.state.pause_until_s == 100.0 + LONGEST_PAUSE_S
 
 
 @pytest.mark.parametrize(
