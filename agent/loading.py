@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -142,7 +143,16 @@ class StageLoader:
         if said := await asyncio.to_thread(self._memory.refusal, wanted):
             raise StageLoadError("memory", f"layers {request.first} to {request.last} {said}")
         on_progress(StageProgress(request.pipeline, request.epoch, request.stage, "load", 0, 1))
-        spec = StageSpec(
+        spec = self._spec(request, folder, direct, gate)
+        child = await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
+        passed = {child.report.engine: child.report.tested}
+        self._tested.learn(request.library_digest, request.device, request.numerics, passed)
+        await self._measure(child, wanted)
+        return child
+
+    def _spec(self, request: LoadStage, folder: Path, direct: DirectSpec | None, gate: Gate) -> StageSpec:
+        """Say what the child is to load, with what is this PC's own business."""
+        return StageSpec(
             folder=str(folder),
             first=request.first,
             last=request.last,
@@ -164,11 +174,6 @@ class StageLoader:
             gentle=self._settings.volunteer == "away",
             tested=self._tested.windows(request.library_digest, request.device, request.numerics),
         )
-        child = await self._start_child(spec, on_frame=on_frame, on_exit=on_exit)
-        passed = {child.report.engine: child.report.tested}
-        self._tested.learn(request.library_digest, request.device, request.numerics, passed)
-        await self._measure(child, wanted)
-        return child
 
     async def deliver(self, layers: LayerRange, signature: bytes) -> str:
         """Bring layers into the store, one at a time so that a stage's load need not wait long. Returns the problem."""
@@ -176,9 +181,11 @@ class StageLoader:
             self._check(layers.library_digest, signature)
             for layer in range(layers.first, layers.last):
                 name = f"{layers.library_digest[:16]}-{layer}-delivery{next(self._loads)}"
-                manifest, _ = await self._fetcher.fetch_range(layers.library_digest, layer, layer + 1, name)
-                self._on_layers(layers.library_digest, manifest, layer, layer + 1)
-                await self.forget(name)
+                try:
+                    manifest, _ = await self._fetcher.fetch_range(layers.library_digest, layer, layer + 1, name)
+                    self._on_layers(layers.library_digest, manifest, layer, layer + 1)
+                finally:  # what is left of a delivery that was ended would keep its files from making room
+                    await self.forget(name)
         except (SignatureRefused, FetchError, StoreError, LinkDown) as error:
             return str(error)
         except Exception as error:  # the edge of a task nobody awaits: the console hears of an end in any case
