@@ -1,7 +1,7 @@
 """The one check command: format, lint, types, layers, tests, in this order, stopping at the first that fails.
 
 Run by `python installer/bootstrap.py test` with the environment's Python; arguments go to pytest (`--slow`, `-k NAME`).
-Test files are shared out to as many processes as there are cores, four at most; `-n 0` runs them in one, as a debugger
+Test files are shared out to one process more than there are cores, five at most; `-n 0` runs them in one, as a debugger
 wants it. pytest comes last and nothing is printed after it, so its closing line is the last line.
 """
 
@@ -19,8 +19,8 @@ from installer.children import run_child
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MOST_PROCESSES = 4
-"""Each holds torch and models; the tests that start whole fleets gain nothing from more."""
+MOST_CORES = 4
+"""Each process holds torch and models; the tests that start whole fleets gain nothing from more."""
 
 
 def steps(pytest_arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -28,10 +28,11 @@ def steps(pytest_arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     python = sys.executable
     beside = Path(python).parent
     lint_imports = beside / ("lint-imports.exe" if os.name == "nt" else "lint-imports")
-    # By file: what the tests of a module share is made once. In the order of the folders, in which the long ones come
-    # first; files of few tests last, as xdist would have it, would leave one process with the longest of all.
+    # By file: what the tests of a module share is made once. In the order of the collection, in which the long ones
+    # come first; files of few tests last, as xdist would have it, would leave one process with the longest of all.
     sharing = ["--dist", "loadfile", "--no-loadscope-reorder"]
-    processes = ["-n", str(min(os.cpu_count() or 1, MOST_PROCESSES)), *sharing]
+    # One more than cores: the long soak and the tests of what happens after a while wait for most of their time.
+    processes = ["-n", str(min(os.cpu_count() or 1, MOST_CORES) + 1), *sharing]
     return [
         ("format", [python, "-m", "ruff", "format", "--check", "."]),
         ("lint", [python, "-m", "ruff", "check", "."]),

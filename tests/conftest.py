@@ -65,6 +65,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip slow tests unless asked for; give them time, and the first user of the sample library time to make it."""
+    items.sort(key=lambda item: item.get_closest_marker("begun_first") is None)
     first_user = True
     for item in items:
         if item.get_closest_marker("slow"):

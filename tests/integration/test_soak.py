@@ -22,7 +22,10 @@ from tests.support.spelling_library import spelling_library
 from tests.support.talking_library import TEMPLATE
 from tests.support.telling import FOLDER_VARIABLE
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="processes are asked by signals")
+pytestmark = [
+    pytest.mark.begun_first,
+    pytest.mark.skipif(os.name == "nt", reason="processes are asked by signals"),
+]
 
 PCS = ("first", "second")
 SOAK_S = 300.0

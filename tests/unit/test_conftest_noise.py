@@ -20,6 +20,7 @@ asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 filterwarnings = error
 markers =
+    begun_first: minutes of waiting
     expected_logs(logger, pattern): announced logs
     slow: minutes long
 """
@@ -169,3 +170,22 @@ def test_slow_tests_run_when_asked_for(run_suite: Callable[..., pytest.RunResult
         "--slow",
     )
     result.assert_outcomes(passed=1)
+
+
+def test_what_mostly_waits_is_begun_first_and_the_rest_keeps_its_order(
+    run_suite: Callable[..., pytest.RunResult],
+) -> None:
+    result = run_suite(
+        """
+        import pytest
+
+        def test_b(): pass
+        def test_a(): pass
+
+        @pytest.mark.begun_first
+        def test_soak(): pass
+        """,
+        "-v",
+    )
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*::test_soak PASSED*", "*::test_b PASSED*", "*::test_a PASSED*"])

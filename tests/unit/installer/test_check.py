@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from installer.check import MOST_PROCESSES, check, steps
+from installer.check import MOST_CORES, check, steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,5 +44,5 @@ def test_arguments_go_to_pytest_which_comes_last() -> None:
     assert [name for name, _ in todo] == ["format", "lint", "types", "layers", "tests"]
     command = todo[-1][1][1:]
     assert command[:3] == ["-m", "pytest", "-n"]
-    assert 1 <= int(command[3]) <= MOST_PROCESSES
+    assert 2 <= int(command[3]) <= MOST_CORES + 1
     assert command[4:] == ["--dist", "loadfile", "--no-loadscope-reorder", "--slow", "-k", "name"]
