@@ -11,7 +11,6 @@ import contextlib
 import importlib.metadata
 import logging
 import os
-import secrets
 import socket
 import time
 from functools import partial
@@ -50,9 +49,9 @@ from console.builds.book import Book
 from console.builds.jobs import BuildJobs
 from console.builds.places import Places
 from console.builds.records import Records
+from console.credentials import ensure_admin_key, open_authority
 from console.data import (
     ServiceFile,
-    admin_key_path,
     authority_path,
     builds_path,
     lock_folder,
@@ -92,7 +91,6 @@ from console.telemetry.tracing import NO_TRACER, Tracer
 log = logging.getLogger(__name__)
 
 VERSION = importlib.metadata.version("fallow")
-LOCAL_ADMIN = "local admin"
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -376,35 +374,3 @@ class ConsoleService:
         path = service_file_path(folder)
         write_whole(path, msgspec.json.format(msgspec.json.encode(service)) + b"\n")
         self._exit.callback(remove, path)
-
-
-def open_authority(registry: Registry, folder: Path, keystore: Keystore, fleet_name: str) -> Authority:
-    """Open a console's authority; on a shared registry it is of the fleet that others serve there already.
-
-    Raises RegistryError kinds, KeyLocked, OSError. Blocks.
-    """
-    if not registry.is_shared:
-        return Authority.open(folder, keystore, fleet_name=fleet_name)
-    own = Authority.open(folder, keystore, fleet_name=fleet_name) if any(folder.glob("fleet.json")) else None
-    wanted = (own.fleet_id, own.fleet_name) if own is not None else (secrets.token_hex(6), fleet_name)
-    fleet_id, name = registry.consoles.fleet(*wanted)
-    authority = Authority.open(folder, keystore, fleet_name=name, fleet_id=fleet_id)
-    registry.deployments.console_id = registry.deliveries.console_id = authority.console_id
-    return authority
-
-
-def ensure_admin_key(registry: Registry, folder: Path) -> None:
-    """Keep a working admin key in the folder, for the command line of whoever may read it."""
-    path = admin_key_path(folder)
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        known = registry.authenticate(path.read_text("utf-8").strip())
-        if known is not None and known.allows("admin"):
-            path.chmod(0o600)
-            return
-    # Each console of a shared registry has a local admin of its own.
-    name = f"{LOCAL_ADMIN} {registry.deployments.console_id}".rstrip()
-    for key in registry.keys.list():
-        if key.name == name and key.revoked_s is None:
-            registry.keys.revoke(key.key_id)
-    _, secret = registry.keys.create(name, ["admin"])
-    write_whole(path, f"{secret}\n".encode(), mode=0o600)

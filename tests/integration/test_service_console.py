@@ -24,6 +24,7 @@ from console.api.admin import types as wire
 from console.api.admin.plan_types import PlanRequest
 from console.cli import main
 from console.client import AdminClient
+from console.credentials import open_authority
 from console.data import ServiceFile, admin_key_path, service_file_path
 from console.errors import (
     DataFolderBusy,
@@ -33,7 +34,7 @@ from console.errors import (
     ServiceUnreachable,
 )
 from console.registry.registry import Registry
-from console.service import ConsoleService, ServiceSettings, open_authority
+from console.service import ConsoleService, ServiceSettings
 from tests.conftest import ExpectLogs
 from tests.support.patience import PATIENCE_S
 from tests.support.played import make_chat_library
