@@ -94,7 +94,7 @@ class Orders:
 
     async def _pause(self, order: wire.Pause, _: Tell) -> wire.Answer:
         if order.until == "resumed":
-            self._volunteer.order(states.Pause(None))
+            self._pause_until(None)
             return wire.Done(order.id, "Paused until you resume.")
         for_s = order.for_s
         if order.until == "tomorrow":
@@ -103,9 +103,15 @@ class Orders:
             for_s = ((morning if morning > now else morning + dt.timedelta(days=1)) - now).total_seconds()
         elif not SHORTEST_PAUSE_S <= for_s <= LONGEST_PAUSE_S:
             raise OrderRefused("A pause lasts between a minute and seven days; or pause until you resume.", "bad_value")
-        self._volunteer.order(states.Pause(steady_s() + for_s))
+        self._pause_until(steady_s() + for_s)
         end = self._now() + dt.timedelta(seconds=for_s)
         return wire.Done(order.id, f"Paused until {end:%A %H:%M}.")
+
+    def _pause_until(self, until_s: float | None) -> None:
+        try:
+            self._volunteer.order(states.Pause(until_s))
+        except SettingsUnreadable as error:
+            raise OrderRefused(f"This PC is paused, but only until its agent ends. {error}", "failed") from None
 
     async def _resume(self, order: wire.Resume, _: Tell) -> wire.Answer:
         self._volunteer.order(states.Resume())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import logging
 import math
 import sys
@@ -106,6 +107,19 @@ async def test_pauses_of_every_kind(asked: Asked) -> None:
     assert first == Pause(None)
     assert second.until_s == pytest.approx(steady_s() + 900, abs=30)
     assert third.until_s == pytest.approx(steady_s() + 6 * 3600, abs=30)
+
+
+@pytest.mark.parametrize("order", [wire.Pause(1, "resumed"), wire.Pause(1, "time", 900.0)], ids=["open", "timed"])
+async def test_a_pause_that_cannot_be_kept_holds_and_says_for_how_long(
+    asked: Asked, order: wire.Pause, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("agent.volunteer.keeping.write_private", fail)
+    with pytest.raises(OrderRefused, match=r"is paused, but only until its agent ends.*free some space"):
+        await asked.ask(order)
+    assert [type(heard) for heard in asked.heard] == [Pause]
 
 
 @pytest.mark.parametrize("for_s", [0.0, 59.0, 1e9, float("nan"), float("inf"), -5.0])
