@@ -15,7 +15,6 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from agent.cli_log import add_log_file, add_log_options
-from console import tables
 from console.api.admin import types as wire
 from console.cli_access import add_access
 from console.cli_bench import add_bench
@@ -32,6 +31,9 @@ from console.cli_tools import Commands, client_of, command, show
 from console.data import default_data_folder
 from console.errors import ClientError, ConsoleError
 from console.fleet.delivery import DeliveryEnded, DeliveryEvent
+from console.following import delivery_line, delivery_text
+from console.status_tables import status_tables
+from console.tables import libraries_table
 
 DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
@@ -240,14 +242,14 @@ def _models(options: argparse.Namespace) -> int:
             console.remove_library(options.remove)
             return show(options, wire.Done(), "The library is forgotten; its files are where they were.")
         libraries = console.libraries()
-    return show(options, libraries, tables.libraries_table(libraries))
+    return show(options, libraries, libraries_table(libraries))
 
 
 def _deliver(options: argparse.Namespace) -> int:
     if options.model is None:
         with client_of(options) as console:
             running = console.deliveries()
-        lines = [tables.delivery_text(one) for one in running] or ["Nothing is being delivered."]
+        lines = [delivery_text(one) for one in running] or ["Nothing is being delivered."]
         return show(options, wire.Deliveries(running), *lines)
     if options.stop:
         with client_of(options) as console:
@@ -257,7 +259,7 @@ def _deliver(options: argparse.Namespace) -> int:
     ended: DeliveryEvent | None = None
     with client_of(options) as console:
         for ended in console.deliver(request):
-            show(options, ended, tables.delivery_line(ended))
+            show(options, ended, delivery_line(ended))
     if not isinstance(ended, DeliveryEnded) or ended.stopped or ended.failed:
         raise ClientError(getattr(ended, "stopped", "") or "Not every PC has the model; see the lines above.")
     return 0
@@ -282,4 +284,4 @@ def _doctor(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     with client_of(options) as console:
         status = console.status()
-    return show(options, status, *tables.status_tables(status))
+    return show(options, status, *status_tables(status))

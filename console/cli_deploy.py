@@ -9,13 +9,14 @@ from typing import get_args
 import msgspec
 
 from agent.stage.types import CacheChoice, EngineChoice
-from console import tables
 from console.api.admin import types as wire
 from console.api.admin.types import StandbyKind
 from console.cli_plan import RULES, add_rules, rules_from
 from console.cli_tools import Commands, client_of, command
 from console.errors import ClientError, UsageWrong
+from console.following import DeployView
 from console.plan_files import read_plan
+from console.tables import printer
 
 ASKED = {
     "stages": "stages", "replicas": "replicas", "engine": "engine", "numerics": "numerics", "context": "context",
@@ -78,7 +79,7 @@ def request_from(options: argparse.Namespace) -> wire.DeployRequest:
 def _deploy(options: argparse.Namespace) -> int:
     request = request_from(options)
     broken: wire.Broken | None = None
-    with client_of(options) as console, tables.DeployView(tables.printer()) as view:
+    with client_of(options) as console, DeployView(printer()) as view:
         for event in console.deploy(request):
             if options.json:
                 print(msgspec.json.encode(event).decode(), flush=True)

@@ -1,28 +1,20 @@
-"""How the command line shows what the service says: rich tables and one deployment's progress."""
+"""How the command line shows what the service lists: one table for each kind of thing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
 from agent.volunteer.wishes import PlainValue
 from console.api.admin import types as wire
 from console.api.admin.build_types import Build, BuildEstimate
-from console.fleet.delivery import Delivered, DeliveryEvent, RingStarted
-from console.fleet.direct import StageLink
-from console.pipeline.types import SpeculationStatus
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, User
 from console.visible import visible
 
 PROSE = frozenset({"note", "problem", "folder"})
-QUEUE_SHOWN = 10
-"""Waiting requests listed for each model; the number of all of them is in the line above."""
-
 PIPED_COLUMNS = 200
 """How wide a table may be when no terminal limits it: a script or a log should get whole cells."""
 
@@ -223,130 +215,3 @@ def audit_table(entries: Sequence[AuditEntry]) -> Table:
         for entry in entries
     ]
     return table(("number", "time", "who", "from", "what", "to what", "note"), rows)
-
-
-def status_tables(status: wire.Status) -> Iterator[Table | str]:
-    """Yield the service's state, then every pipeline with its stages."""
-    yield f"Fallow console {status.version}, API {status.api_url}, agents {', '.join(status.agents_urls)}"
-    yield f"{status.agents_connected} of {status.agents_known} PCs connected"
-    for view in status.pipelines:
-        age = "" if view.probe.age_s is None else f", probed {view.probe.age_s:.0f} s ago"
-        which = f" (pipeline {view.number + 1} of {view.request.replicas})" if view.request.replicas > 1 else ""
-        yield f"{view.model}{which}: {view.state}{age}. {view.message}"
-        rows = [
-            (
-                f"{stage.first}-{stage.last - 1}",
-                stage.device_name,
-                stage.engine,
-                "yes" if stage.fused else "no",
-                f"{stage.ms_per_token:.2f}",
-                f"{stage.ms_per_step:.2f}",
-                link_text(link),
-            )
-            for stage, link in zip(view.stages, view.links, strict=False)
-        ]
-        if rows:
-            yield table(("layers", "PC", "engine", "fused", "ms/token", "ms/step", "reached"), rows)
-        yield from (f"Layers {stage.first}-{stage.last - 1}: {stage.note}" for stage in view.stages if stage.note)
-        yield (
-            f"{view.tokens_per_second:.1f} tokens/s, {view.overhead_ms:.2f} ms overhead per step, "
-            f"{view.running} running, {view.queued} queued, {view.kept} kept for their beginning"
-        )
-        if view.queue:
-            shown = view.queue[:QUEUE_SHOWN]
-            yield table(
-                ("ahead", "key", "waits"), [(str(each.ahead), each.key_id, f"{each.waited_s:.0f} s") for each in shown]
-            )
-        if view.endings:
-            yield "Answers by how they ended: " + ", ".join(f"{count} {name}" for name, count in view.endings.items())
-        yield from (
-            f"In reserve ({one.kind}): {one.device_name}, layers {one.first}-{one.last - 1}" for one in view.standbys
-        )
-        if view.pace:
-            yield view.pace
-        yield _drafts(view.speculation)
-
-
-def _drafts(status: SpeculationStatus) -> str:
-    """Say how guessing goes, in one line."""
-    if status.reason:
-        return f"Hardly any drafts ({status.source}): {status.reason}"
-    return (
-        f"Drafts ({status.source}): {status.drafts_per_round:.1f} a round, {status.acceptance:.0%} of them right, "
-        f"{status.tokens_per_round:.2f} tokens a round"
-    )
-
-
-def link_text(link: StageLink) -> str:
-    """Say how steps reach a stage, and why not directly."""
-    if link.way == "direct":
-        return f"directly ({link.round_trip_ms:.1f} ms probe)"
-    return f"by {link.way}" + (f": {link.reason}" if link.reason else "")
-
-
-def delivery_text(view: wire.DeliveryView) -> str:
-    """Say how far a delivery is."""
-    layers = f"layers {view.first} to {view.last - 1}"
-    return f"{view.model}, {layers}: {view.delivered} of {view.total} PCs have it, {view.failed} failed"
-
-
-def delivery_line(event: DeliveryEvent) -> str:
-    """Say one event of a delivery."""
-    if isinstance(event, RingStarted):
-        return f"Ring {event.ring}: {event.devices} of {event.total} PCs"
-    if isinstance(event, Delivered):
-        return f"  {event.device_id}: {event.problem or 'has it'}"
-    return f"{event.delivered} PCs have it, {event.failed} do not. {event.stopped}".rstrip()
-
-
-class DeployView:
-    """Shows a deployment as it happens: a bar per stage on a terminal, lines elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), console=console
-        )
-        self._bars: dict[int, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
-            self._progress.stop()
-
-    def show(self, event: wire.DeployEvent) -> None:
-        """Show one event; Broken is left to the caller, whose error it becomes."""
-        if isinstance(event, wire.Planned):
-            for stage in event.stages:
-                self._say(f"Stage {stage.stage}: layers {stage.first}-{stage.last - 1} on {stage.device_name}")
-            for reason in event.reasons:
-                self._say(f"  {reason}")
-        elif isinstance(event, wire.Loading) and self._console.is_terminal:
-            self._bar(event)
-        elif isinstance(event, wire.StageUp):
-            fused = "fused" if event.fused else "NOT fused"
-            self._say(
-                f"Stage {event.stage} is up on {event.device_name}: {event.engine}, {fused}, {event.load_ms:.0f} ms"
-                + (f" ({event.note})" if event.note else "")
-            )
-        elif isinstance(event, wire.Note):
-            self._say(event.message)
-        elif isinstance(event, wire.Ready):
-            self._say(f"{event.model} is ready: one token through all stages took {event.probe_ms:.0f} ms")
-
-    def _bar(self, event: wire.Loading) -> None:
-        if event.stage not in self._bars:
-            self._bars[event.stage] = self._progress.add_task(event.device_name)
-        self._progress.update(
-            self._bars[event.stage],
-            description=f"{event.device_name}: {event.phase}",
-            total=event.total,
-            completed=event.done,
-        )
-
-    def _say(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -19,7 +19,7 @@ from console.pipeline.types import Finished, SpeculationStatus, Text
 from console.registry.audit import CONSOLE
 from console.registry.errors import WrongState
 from console.registry.registry import Registry
-from console.tables import status_tables
+from console.status_tables import status_tables
 from tests.conftest import ExpectLogs
 from tests.support.byte_tokens import VOCABULARY, byte_tokenizer
 from tests.support.deployments import all_events, ask, deploying, request

@@ -15,7 +15,7 @@ from console.facts import FleetFacts
 from console.pipeline.types import Failed, Finished, SpeculationStatus, Text
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
-from console.tables import status_tables
+from console.status_tables import status_tables
 from tests.conftest import ExpectLogs
 from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet

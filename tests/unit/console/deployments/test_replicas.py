@@ -13,7 +13,7 @@ from console.errors import ModelUnavailable
 from console.pipeline.types import Finished
 from console.registry.audit import CONSOLE
 from console.registry.registry import Registry
-from console.tables import status_tables
+from console.status_tables import status_tables
 from tests.support.deployments import all_events, ask, deploying, request
 from tests.support.fleet import Fleet
 from tests.support.patience import until
