@@ -174,5 +174,5 @@ def _as_link_error(error: LinkError | OSError) -> LinkError:
     if isinstance(error, LinkError):
         return error
     return IdentityError(
-        f"A file of this PC's identity cannot be written ({error.strerror}); free space or fix rights."
+        f"A file of this PC's identity cannot be read or written ({error.strerror}); free space or fix rights."
     )

@@ -30,6 +30,7 @@ from agent.link.messages import PROTOCOL, PolicyKept
 from agent.program import Program
 from agent.service import AgentService
 from agent.settings import AgentSettings
+from agent.unenrolled import Unenrolled
 from agent.volunteer.documents import PolicyBody
 from agent.volunteer.policy import Wishes
 from agent.volunteer.probes.base import SystemEvent
@@ -269,8 +270,8 @@ async def test_an_invite_that_an_installer_left_and_that_is_over_is_shown_with_w
         raise OrderRefused("The invite has expired; ask for a new one.", "failed")
 
     (tmp_path / "invite.txt").write_text("fallow1.x")
+    monkeypatch.setattr(Unenrolled, "join", refuse)
     async with running(tmp_path, None, tmp_path / "invite.txt") as agent:
-        monkeypatch.setattr(agent.program._unenrolled, "join", refuse)
         await until(lambda: "ask for a new one" in agent.program.status().link_message)
 
 
