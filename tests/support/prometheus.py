@@ -72,7 +72,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def running_prometheus(
-    folder: Path, scrape_configs: Sequence[Mapping[str, Any]], rule_files: Sequence[Path], *, interval: str = "500ms"
+    folder: Path, scrape_configs: Sequence[Mapping[str, Any]], rule_files: Sequence[Path], *, interval: str = "1s"
 ) -> Iterator[Prometheus]:
     """Start a server that collects and evaluates that often, or skip what needs one."""
     skip_without_prometheus()
