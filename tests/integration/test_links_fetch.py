@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ from console.fleet.errors import LibraryNotServed
 from shard_export.library.manifest import MANIFEST_NAME, Manifest
 from tests.support.fleet import Fleet, running_fleet
 from tests.support.libraries import make_library
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path) as fleet:
-        yield fleet
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -44,12 +43,6 @@ from tests.support.fleet import (
     running_fleet,
 )
 from tests.support.patience import PATIENCE_S
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path) as fleet:
-        yield fleet
 
 
 async def ending(link: object) -> LinkDown:

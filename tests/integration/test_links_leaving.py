@@ -29,24 +29,9 @@ from tests.support.patience import PATIENCE_S, until
 
 
 @pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path) as fleet:
-        yield fleet
-
-
-@pytest.fixture
 async def agent(fleet: Fleet) -> AsyncIterator[Agent]:
     async with running_agent(fleet) as agent:
         yield agent
-
-
-@pytest.fixture
-def request_of(fleet: Fleet) -> Callable[..., LoadStage]:
-    """Make LoadStage messages for a small registered library."""
-    folder = fleet.folder / "library"
-    _, digest = make_library(folder)
-    fleet.distribution.register(folder)
-    return lambda **fields: make_load(**({"library_digest": digest} | fields))
 
 
 async def test_an_agent_comes_back_as_the_same_device_after_a_cut(

@@ -20,17 +20,11 @@ from agent.settings import read_state
 from agent.volunteer.keeping import PolicyKeeper
 from console.fleet.events import AgentLost
 from shard_export.library.manifest import library_digest
-from tests.support.fleet import Fleet, make_load, running_fleet
+from tests.support.fleet import Fleet, make_load
 from tests.support.patience import PATIENCE_S
 from tests.support.toy_library import toy_library
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to send to a console process")
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path) as fleet:
-        yield fleet
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -31,12 +30,6 @@ class Answers:
     async def next(self) -> Frame:
         async with asyncio.timeout(PATIENCE_S):
             return (await self.queue.get())[1]
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path) as fleet:
-        yield fleet
 
 
 @pytest.fixture

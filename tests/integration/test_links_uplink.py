@@ -25,7 +25,7 @@ from agent.stage.process import StageProcess
 from agent.stage.types import Credentials, Epoch, Nack, PipelineId, StepTable, UplinkSpec
 from console.fleet.events import AgentLost
 from console.registry.authority import Authority
-from tests.support.fleet import Fleet, ScriptedAgent, join, make_load, make_report, make_step, running_fleet
+from tests.support.fleet import Fleet, ScriptedAgent, join, make_load, make_report, make_step
 from tests.support.patience import PATIENCE_S
 from tests.support.stage import make_row, make_spec
 from tests.support.stage import make_step as make_toy_step
@@ -42,12 +42,6 @@ class Answers:
     async def next(self) -> Frame:
         async with asyncio.timeout(PATIENCE_S):
             return await self.queue.get()
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path) as fleet:
-        yield fleet
 
 
 @pytest.fixture

@@ -38,9 +38,8 @@ from agent.volunteer.states import Phase, Release
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentAvailable, AgentYielded, StageDied
 from tests.support.agents import Children, FakeChild, running_agent
-from tests.support.fleet import Fleet, join, make_load, running_fleet
+from tests.support.fleet import Fleet, join
 from tests.support.fleet import make_step as passed_on
-from tests.support.libraries import make_library
 from tests.support.patience import until
 from tests.support.stage import make_row, make_spec, make_step
 from tests.support.toy_library import toy_library
@@ -48,20 +47,6 @@ from tests.support.volunteers import PlayedBoard, quick
 
 WAIT_S = 60
 FOUR_MIB = 4 << 20
-
-
-@pytest.fixture
-async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
-    async with running_fleet(tmp_path) as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def request_of(fleet: Fleet) -> Callable[..., LoadStage]:
-    folder = fleet.folder / "library"
-    _, digest = make_library(folder)
-    fleet.distribution.register(folder)
-    return lambda **fields: make_load(**({"library_digest": digest} | fields))
 
 
 @dataclass
