@@ -67,6 +67,8 @@ class Launch:
         process.setStandardErrorFile(self._new_words())
         # The stubs promise a pair, as the static method gives; this one gives a bool.
         started: object = process.startDetached()
+        if started is not True:
+            self.forget_words()
         return started is True
 
     def why_ended(self) -> str:

@@ -34,9 +34,11 @@ def test_the_service_is_started_for_its_data_folder(
     script: Callable[[str], list[str]], tmp_path: Path, qtbot: QtBot
 ) -> None:
     record = "import sys, pathlib; pathlib.Path(sys.argv[4], 'started').write_text(' '.join(sys.argv[1:4]))"
-    assert Launch(tmp_path, script(record)).service()
+    launch = Launch(tmp_path, script(record))
+    assert launch.service()
     qtbot.waitUntil((tmp_path / "started").exists)
     qtbot.waitUntil(lambda: (tmp_path / "started").read_text() == "run --wait --data")
+    launch.forget_words()
 
 
 def test_what_a_service_ends_with_is_told_and_leaves_no_file(
@@ -73,8 +75,12 @@ def test_a_full_disk_is_no_reason_not_to_start(
     assert launch.why_ended() == ""
 
 
-def test_a_service_that_is_not_there_cannot_be_started(tmp_path: Path) -> None:
+def test_a_service_that_is_not_there_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = tmp_path / "words"
+    words.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(words))
     assert not Launch(tmp_path, [str(tmp_path / "nothing")]).service()
+    assert list(words.iterdir()) == []
 
 
 def test_the_doctor_reports_as_json(script: Callable[[str], list[str]], tmp_path: Path, qtbot: QtBot) -> None:
