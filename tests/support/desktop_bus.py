@@ -6,9 +6,9 @@ import contextlib
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from jeepney import (
@@ -54,14 +54,18 @@ def private_bus(folder: Path) -> Iterator[dict[str, str]]:
             process.terminate()
 
 
+Methods = dict[tuple[str, str], Any]
+
+
 class FakeService:
     """One service: answers from `methods` by interface and member, and with the properties it is given.
 
     An answer is (signature, body), a function of the arguments that returns one, HANG, or a Refusal.
     """
 
-    def __init__(self, environment: dict[str, str], name: str) -> None:
-        self.methods: dict[tuple[str, str], Any] = {}
+    def __init__(self, environment: dict[str, str], name: str, methods: Methods | None = None) -> None:
+        """`methods`: those it has from the first moment on, for somebody who waits for the name."""
+        self.methods: Methods = methods or {}
         self.properties: dict[tuple[str, str], dict[str, tuple[str, Any]]] = {}
         self.calls: list[str] = []
         self.called = threading.Event()
@@ -100,15 +104,16 @@ class FakeService:
             if message.header.message_type is not MessageType.method_call:
                 continue
             answer = self._answer(message)
-            if answer is not None:
-                with self._lock, contextlib.suppress(OSError):
+            # Under one lock: whoever sees the call here sends after the answer to it.
+            with self._lock, contextlib.suppress(OSError):
+                self.calls.append(message.header.fields[HeaderFields.member])
+                if answer is not None:
                     self._connection.send(answer)
             self.called.set()
 
     def _answer(self, message: Message) -> Message | None:
         fields = message.header.fields
         interface, member = fields.get(HeaderFields.interface, ""), fields[HeaderFields.member]
-        self.calls.append(member)
         if interface == PROPERTIES:
             return self._property(message, member)
         answer = self.methods.get((interface, member), Refusal("org.freedesktop.DBus.Error.UnknownMethod"))
@@ -133,7 +138,10 @@ class FakeService:
         return new_method_return(message, "v", (values[name],))
 
 
-MakeService = Callable[[str], FakeService]
+class MakeService(Protocol):
+    """What `services` gives."""
+
+    def __call__(self, name: str, methods: Methods | None = None) -> FakeService: ...
 
 
 @contextlib.contextmanager
@@ -141,8 +149,8 @@ def services(environment: dict[str, str]) -> Iterator[MakeService]:
     """Give a maker of services; all of them end with the block."""
     made = list[FakeService]()
 
-    def make(name: str) -> FakeService:
-        made.append(FakeService(environment, name))
+    def make(name: str, methods: Methods | None = None) -> FakeService:
+        made.append(FakeService(environment, name, methods))
         return made[-1]
 
     try:

@@ -263,14 +263,12 @@ def test_the_watch_is_armed_anew_when_the_shell_starts_again(
     bus: dict[str, str], make: MakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent.volunteer.probes.worker.FIRST_PAUSE_S", 0.01)
-    first = make(MUTTER.service)
-    first.methods[MUTTER.interface, "AddUserActiveWatch"] = ("u", (1,))
+    first = make(MUTTER.service, {(MUTTER.interface, "AddUserActiveWatch"): ("u", (1,))})
     listening = Listening(MutterWatch(bus, sleep=lambda _: None))
     wait_called(first, "AddUserActiveWatch", 1)
     first.close()
     monkeypatch.setattr("agent.volunteer.probes.worker.ABSENT_INTERVAL_S", 0.01)
-    second = make(MUTTER.service)
-    second.methods[MUTTER.interface, "AddUserActiveWatch"] = ("u", (9,))
+    second = make(MUTTER.service, {(MUTTER.interface, "AddUserActiveWatch"): ("u", (9,))})
     wait_called(second, "AddUserActiveWatch", 1)
     fire(second, 9)
     assert listening.came.acquire(timeout=PATIENCE_S)
