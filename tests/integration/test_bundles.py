@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from agent.tray.icons import TRAY_COLOURS
-from installer.packaging import freezing, licences
+from installer.packaging import appimage, freezing, licences
 from installer.packaging.roles import AGENT, CHAT, ROLES, Role
 from tests.support.desktop import desktop, wait_for
 from tests.support.fake_service import fake_service, make_busy_status
@@ -110,6 +112,38 @@ def test_a_program_holds_the_file_it_reads_modules_from() -> None:
                 lambda: str(program) in {str(file.readlink()) for file in held.iterdir()}, "the program's own file"
             )
             chat.terminate()
+
+
+@pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="squashfs-tools is not installed")
+@pytest.mark.skipif(shutil.which("squashfuse") is None, reason="squashfuse is not installed")
+@pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK), reason="this machine mounts nothing for programs")
+def test_the_agent_runs_out_of_its_appimage(tmp_path: Path) -> None:
+    """Mounted as the runtime of such files does it, which is the same squashfuse: read-only, from behind a program."""
+    bundle, runtime, image = bundle_of(AGENT), tmp_path / "runtime", tmp_path / "a.AppImage"
+    folder = appimage.lay_out(bundle, ROOT, tmp_path / "AppDir")
+    head = bytearray(Path("/bin/true").read_bytes())
+    head[8:11] = b"AI\x02"
+    runtime.write_bytes(head)
+    appimage.pack(folder, runtime, image, lambda _: None)
+    shutil.rmtree(folder)
+    assert subprocess.run([image], check=False).returncode == 0, "it is still the program it was"
+    with mounted(image, len(head), tmp_path / "mount") as inside:
+        told = subprocess.run([inside / "AppRun", "--version"], capture_output=True, text=True, check=True).stdout
+        assert freezing.project_version(ROOT) in told
+        command = [str(inside / "AppRun"), "fallow-agent", "doctor", "--json", "--data", str(tmp_path / "data")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = {finding["check"]: finding for finding in json.loads(done.stdout)["findings"]}
+        assert found["device"]["verdict"] == "ok", done.stdout
+
+
+@contextlib.contextmanager
+def mounted(image: Path, offset: int, folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    subprocess.run(["squashfuse", "-o", f"ro,offset={offset}", image, folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 def forget(bundle: Path) -> None:
