@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 import msgspec
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from agent.link.closing import CloseCode
@@ -201,7 +202,31 @@ class ConsoleService:
         distribution = Distribution()
         shelf = LibraryShelf(self._registry, distribution)
         await shelf.open()
-        signer = Signer(authority)
+        post = await self._make_hub(authority, distribution)
+        releases = await self._open_releases(distribution)
+        self._deployments = Deployments(self._registry, self._hub, shelf)
+        self._deployments.tell_answers(tracer.answered)
+        self._deliveries = DeliveryJobs(self._registry, self._hub, shelf)
+        places = Places(settings.models_folder or Path.home())
+        self._builds = BuildJobs(self._registry, shelf, Book(Records(builds_path(folder))), places)
+        agents_port = await self._open_agents_port(authority)
+        self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
+        presence = await self._open_presence(authority, post)
+        counts = RequestCounts()
+        gate = Gate(self._registry)
+        routes = [
+            *MetricsRoutes(self._count(counts, presence), self._registry, gate).routes(),
+            *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage), tracer).routes(),
+            *self._fleet_routes(authority, gate, post, presence),
+            *self._model_routes(shelf, gate),
+            *ReleaseRoutes(releases, gate).routes(),
+        ]
+        await self._open_api(build_app(routes, cors_origins=settings.cors_origins, counts=counts), authority)
+        self._go_on(authority)
+        self._announce(agents_port)
+
+    async def _make_hub(self, authority: Authority, distribution: Distribution) -> PolicyPost:
+        settings, signer = self._settings, Signer(authority)
         self._hub = Hub(
             lambda certificate: authorise(self._registry, authority.fleet_id, certificate),
             enrol=EnrolHandler(Admission(self._registry, authority, expel=self._expel)).handle,
@@ -217,50 +242,42 @@ class ConsoleService:
         self._exit.push_async_callback(post.stop)
         # Before the deployments: a PC knows what it may do before it is asked to do something.
         self._exit.callback(self._hub.subscribe(post.on_fleet_event))
-        releases = await self._open_releases(distribution)
-        self._deployments = Deployments(self._registry, self._hub, shelf)
-        self._deployments.tell_answers(tracer.answered)
-        self._deliveries = DeliveryJobs(self._registry, self._hub, shelf)
-        places = Places(settings.models_folder or Path.home())
-        self._builds = BuildJobs(self._registry, shelf, Book(Records(builds_path(folder))), places)
-        agents_port = await self._open_agents_port(authority)
-        self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
-        gate = Gate(self._registry)
-        admin = AdminRoutes(
-            shelf=shelf,
-            deployments=self._deployments,
-            deliveries=self._deliveries,
-            overview=self,
-            gate=gate,
-        )
-        presence = await self._open_presence(authority, post)
-        members = MemberRoutes(
-            self._registry, authority, self._hub, self.agents_urls, gate, presence=presence, post=post
-        )
-        counts = RequestCounts()
-        metrics = self._count(counts, presence)
-        routes = [
-            *HealthRoutes(self._deployments.probe, gate).routes(),
-            *MetricsRoutes(metrics, self._registry, gate).routes(),
-            *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage), tracer).routes(),
-            *admin.routes(),
+        return post
+
+    def _fleet_routes(
+        self, authority: Authority, gate: Gate, post: PolicyPost, presence: Presence | None
+    ) -> list[BaseRoute]:
+        registry, hub = self._registry, self._hub
+        members = MemberRoutes(registry, authority, hub, self.agents_urls, gate, presence=presence, post=post)
+        return [
             *members.routes(),
-            *LogLevelRoutes(self._registry, gate).routes(),
-            *LatelyRoutes(self._registry, self._hub, gate).routes(),
-            *ReleaseRoutes(releases, gate).routes(),
-            *PolicyRoutes(self._registry, post, gate).routes(),
-            *PlanningRoutes(Planning(FleetFacts(self._registry, self._hub), shelf, self._deployments), gate).routes(),
-            *AccessRoutes(self._registry, gate).routes(),
-            *BuildRoutes(self._builds, gate).routes(),
+            *LatelyRoutes(registry, hub, gate).routes(),
+            *PolicyRoutes(registry, post, gate).routes(),
+            *AccessRoutes(registry, gate).routes(),
+            *LogLevelRoutes(registry, gate).routes(),
             *AuthorityRoutes(lambda: authority.authorities_pem).routes(),
         ]
-        self._api = await self._make_api(
-            build_app(routes, cors_origins=settings.cors_origins, counts=counts), authority
-        )
+
+    def _model_routes(self, shelf: LibraryShelf, gate: Gate) -> list[BaseRoute]:
+        deployments = self._deployments
+        admin = AdminRoutes(shelf=shelf, deployments=deployments, deliveries=self._deliveries, overview=self, gate=gate)
+        planning = Planning(FleetFacts(self._registry, self._hub), shelf, deployments)
+        return [
+            *HealthRoutes(deployments.probe, gate).routes(),
+            *admin.routes(),
+            *PlanningRoutes(planning, gate).routes(),
+            *BuildRoutes(self._builds, gate).routes(),
+        ]
+
+    async def _open_api(self, app: ASGIApp, authority: Authority) -> None:
+        self._api = await self._make_api(app, authority)
         # Before anybody can ask: until then a build is neither found nor known to hold its folder.
         await self._builds.restore()
         await self._api.start()
         self._exit.push_async_callback(self._api.stop)
+
+    def _go_on(self, authority: Authority) -> None:
+        """Take up what was under way when the service stopped."""
         upkeep = Upkeep(self._registry, authority)
         upkeep.start()
         self._exit.push_async_callback(upkeep.stop)
@@ -271,7 +288,6 @@ class ConsoleService:
         self._deployments.restore()
         self._deliveries.restore()
         self._builds.go_on()
-        self._announce(agents_port)
 
     def _expel(self, device_id: str, sentence: str) -> None:
         self._hub.disconnect(device_id, CloseCode.NOT_APPROVED, "suspended", sentence)
