@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import logging
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -59,8 +60,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Listen to logs before the first import of a test module."""
+    """Listen to logs before the first import of a test module, and to Ctrl-C also where a shell put us behind."""
     LOGS.install()
+    # A shell that starts something in the background lets it ignore Ctrl-C, and so all its children.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
