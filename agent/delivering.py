@@ -23,14 +23,14 @@ async def deliver_gently(
     Cancelling ends the delivery, too.
     """
     waited_s = 0.0
-    while waited_s < patience_s:
-        if not spared():
+    while not (why := spared()) or waited_s < patience_s:
+        if not why:
             problem = await _until_spared(deliver(), spared)
             if problem is not None:
                 return problem
         await asyncio.sleep(LOOK_S)
         waited_s += LOOK_S
-    return f"nothing is transferred there now ({spared()}); deliver again later."
+    return f"nothing is transferred there now ({why}); deliver again later."
 
 
 async def _until_spared(work: Coroutine[Any, Any, str], spared: Callable[[], str]) -> str | None:

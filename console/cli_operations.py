@@ -6,14 +6,7 @@ import argparse
 
 from agent.cli_log import add_log_level, asked_level, level_lines
 from agent.cli_support import add_support_options, said_to_stderr
-from agent.support.bundle import (
-    SupportError,
-    after_lines,
-    before_lines,
-    check_new,
-    collect,
-    write_bundle,
-)
+from agent.support.bundle import SupportError, after_lines, before_lines, check_new, collect, write_bundle
 from agent.support.cleaning import Cleaner
 from console.api.admin.log_levels import LogLevelChange
 from console.calls_operations import log_levels

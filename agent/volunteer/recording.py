@@ -48,9 +48,11 @@ class AvailabilityRecorder:
             try:
                 self._path.unlink(missing_ok=True)
             except OSError as error:
-                log.warning(
-                    "%s is not wanted any more and cannot be deleted (%s); delete it.", self._path, error.strerror
-                )
+                if not self._said_undeletable:  # it is tried again every minute
+                    log.warning(
+                        "%s is not wanted any more and cannot be deleted (%s); delete it.", self._path, error.strerror
+                    )
+                self._said_undeletable = True
             return
         resting = all(reason.code in NOT_THE_OWNERS for reason in state.reasons)
         self._rest = watch(self._rest, unix_s, utc_offset_s, resting=resting, longest_s=5 * EVERY_S)

@@ -36,7 +36,7 @@ def request_attributes(request: TracedRequest) -> dict[str, Value]:
         "gen_ai.provider.name": "fallow",
         "gen_ai.request.model": request.model,
         "fallow.request_id": request.request_id,
-        **_OPERATIONS[request.route],
+        **_OPERATIONS.get(request.route, {}),
         **({"gen_ai.request.choice.count": request.answers} if request.answers != 1 else {}),
     }
 

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from installer.packaging import debian, licences, parts
 from installer.packaging.debian import Package
+from installer.packaging.entry import MANAGED
 from installer.packaging.errors import BuildFailed
 from installer.packaging.freezing import Say, project_version, size_bytes
 from installer.packaging.roles import ROLES
 from installer.qt_libraries import FOR_BUNDLES
 
-MANAGED = "managed"
-"""As `agent.update.layout` calls it; that needs more than a plain Python to be imported."""
 TOOLS = {"dpkg-deb": "dpkg", "dpkg-query": "dpkg", "dpkg": "dpkg", "objdump": "binutils"}
 """What is called, and the Debian packages these come with."""
 

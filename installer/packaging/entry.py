@@ -15,7 +15,8 @@ from pathlib import Path
 
 EXIT_USAGE = 2
 MANAGED = "managed"
-"""As `agent.update.layout` calls what lies beside a program that a Debian package brought."""
+"""What lies beside a program that a package brought, as `agent.update.layout` calls it; importing that needs more than
+a plain Python."""
 
 
 def main() -> None:

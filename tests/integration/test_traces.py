@@ -166,6 +166,13 @@ def test_every_endpoint_that_answers_has_a_name_in_traces() -> None:
         assert named["gen_ai.operation.name"] in {"chat", "text_completion"}
 
 
+def test_a_path_that_is_nearly_an_endpoints_has_no_name_and_an_answer_all_the_same() -> None:
+    """Routes match a path with a line break behind it, too."""
+    assert "gen_ai.operation.name" not in request_attributes(
+        TracedRequest(1, "POST", "/v1/chat/completions\n", "req-1", "toy", {})
+    )
+
+
 async def test_without_a_trace_of_the_client_or_with_a_broken_one_there_is_a_new_one(traced: Traced) -> None:
     for header in ({}, {"traceparent": f"00-{'0' * 32}-{ABOVE}-01"}, {"traceparent": "x" * 9000}):
         assert (await traced.ask(header)).status_code == 200

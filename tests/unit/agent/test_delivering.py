@@ -62,6 +62,14 @@ async def test_who_waits_too_long_hears_why() -> None:
     assert pc.begun == 0
 
 
+async def test_who_need_not_be_spared_any_more_in_the_last_moment_gets_it() -> None:
+    pc = Pc()
+    pc.problem.set_result("")
+    reasons = iter(["on_battery", ""])
+    assert await deliver_gently(pc.deliver, lambda: next(reasons, ""), patience_s=0.01) == ""
+    assert pc.begun == 1
+
+
 async def test_a_session_that_ends_ends_it() -> None:
     pc = Pc()
     delivering = asyncio.create_task(deliver_gently(pc.deliver, pc.spared))

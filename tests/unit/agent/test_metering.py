@@ -80,8 +80,11 @@ async def test_counting_goes_on_after_a_failure(
     await asyncio.gather(counting, return_exceptions=True)
 
 
-async def test_what_may_not_be_learnt_and_cannot_be_deleted_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_logs: Callable[..., None]
+async def test_what_may_not_be_learnt_and_cannot_be_deleted_is_said_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expected_logs: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     expected_logs("agent.volunteer.recording", "delete it")
     metering, volunteer = Metering(tmp_path, 30.0), always_here(tmp_path)
@@ -92,5 +95,7 @@ async def test_what_may_not_be_learnt_and_cannot_be_deleted_is_said(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    await metering.learn(volunteer, lambda: None, 1_767_571_200.0)
+    for minute in range(3):
+        await metering.learn(volunteer, lambda: None, 1_767_571_200.0 + 60 * minute)
+    assert len(caplog.records) == 1
     monkeypatch.undo()

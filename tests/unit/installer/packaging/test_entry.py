@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.update import layout
-from installer.packaging import debbuild, entry
+from installer.packaging import entry
 
 Run = Callable[..., list[tuple[str, list[str]]]]
 
@@ -123,4 +123,4 @@ def test_any_other_failed_import_is_a_fault_of_ours(frozen: Run, monkeypatch: py
 
 
 def test_what_says_that_a_package_was_installed_is_called_the_same_everywhere() -> None:
-    assert entry.MANAGED == debbuild.MANAGED == layout.MANAGED
+    assert entry.MANAGED == layout.MANAGED
