@@ -32,7 +32,8 @@ def steps(pytest_arguments: Sequence[str]) -> list[tuple[str, list[str]]]:
     # come first; files of few tests last, as xdist would have it, would leave one process with the longest of all.
     sharing = ["--dist", "loadfile", "--no-loadscope-reorder"]
     # One more than cores: the long soak and the tests of what happens after a while wait for most of their time.
-    processes = ["-n", str(min(os.cpu_count() or 1, MOST_CORES) + 1), *sharing]
+    # A process that dies ends the run: one put in its place was seen to wait for files of tests that never came.
+    processes = ["-n", str(min(os.cpu_count() or 1, MOST_CORES) + 1), "--max-worker-restart", "0", *sharing]
     return [
         ("format", [python, "-m", "ruff", "format", "--check", "."]),
         ("lint", [python, "-m", "ruff", "check", "."]),

@@ -19,6 +19,7 @@ from tests.support.leaks import child_processes, end_leaked_processes, leaked_ta
 from tests.support.noise import Expectation, LogWatch, complaints
 from tests.support.postgres import Server, running_server
 from tests.support.sample_library import sample_library
+from tests.support.signals import SignalHandlers, SignalStack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -37,6 +38,7 @@ LIBRARY_TIMEOUT_S = 1200
 SLOW_TIMEOUT_S = 1800
 
 LOGS = LogWatch()
+HANDLERS, SIGNAL_STACK = SignalHandlers(), SignalStack()
 EXPECTED_LOGS = pytest.StashKey[list[Expectation]]()
 
 
@@ -65,6 +67,8 @@ def pytest_configure() -> None:
     # A shell that starts something in the background lets it ignore Ctrl-C, and so all its children.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    HANDLERS.remember()
+    SIGNAL_STACK.remember()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -85,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that logs what it did not announce, or that leaves threads or child processes behind."""
+    """Fail a test that logs what it did not announce, or leaves threads, child processes or signal handlers behind."""
     LOGS.install()
     level = logging.getLogger().level
     request.node.stash[EXPECTED_LOGS] = [
@@ -96,6 +100,8 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     found = complaints(LOGS.take(), request.node.stash[EXPECTED_LOGS])
     found += [f"leaked thread: {thread!r}" for thread in leaked_threads(threads)]
     found += [f"leaked process: {process}" for process in end_leaked_processes(processes)]
+    found += [f"leaked signal handler: {name}" for name in HANDLERS.restore()]
+    SIGNAL_STACK.restore()
     if logging.getLogger().level > level:
         found.append("the root logger was made quieter: the logs of all later tests would not come")
         logging.getLogger().setLevel(level)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,19 +88,25 @@ def test_users_are_measured_alone_and_together_and_the_run_is_kept_and_compared(
 STEPS = 40
 
 
-def test_ctrl_c_ends_it_and_gives_what_was_measured(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    async def interrupt(_: object) -> None:
-        """Press Ctrl-C once some answers of eight tokens must have come."""
+def test_ctrl_c_ends_it_and_gives_what_was_measured(scene: Scene) -> None:
+    async def some_answers(_: object) -> None:
+        """Wait until some answers of eight tokens must have come."""
         for _ in range(STEPS):
             scene.pcs["elm"].stepped.clear()
             await scene.pcs["elm"].stepped.wait()
-        os.kill(os.getpid(), signal.SIGINT)
 
-    pressed = asyncio.run_coroutine_threadsafe(interrupt(None), scene.console._loop)
     words = ("--duration", "600", "--users", "2", "--no-baseline", "--warm-up", "0", "--name", "cut", "--json")
-    assert scene.bench(*load(*words)) == 130
-    pressed.result(PATIENCE_S)
-    run = json.loads(capsys.readouterr().out)["run"]
+    command = [sys.executable, "-m", "console", "bench", *load(*words), "--data", str(scene.data)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            scene.console.call(some_answers)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    run = json.loads(output)["run"]
     assert run["interrupted"]
     (level,) = run["levels"]
     assert level["answered"] >= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,7 +65,7 @@ def test_a_quiet_suite_passes_without_its_slow_tests(run_suite: Callable[..., py
 
 def test_each_kind_of_leftover_fails_its_test_and_no_other(run_suite: Callable[..., pytest.RunResult]) -> None:
     result = run_suite("""
-        import asyncio, logging, subprocess, sys, threading
+        import asyncio, logging, pytest, signal, subprocess, sys, threading
 
         kept = []
 
@@ -84,6 +85,14 @@ def test_each_kind_of_leftover_fails_its_test_and_no_other(run_suite: Callable[.
         def test_quiet_in_between():
             pass
 
+        @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+        def test_signal(number):
+            signal.signal(number, signal.SIG_IGN)
+
+        def test_signals_are_as_they_were():
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
         def test_unraisable():
             class Noisy:
                 def __del__(self):
@@ -97,17 +106,38 @@ def test_each_kind_of_leftover_fails_its_test_and_no_other(run_suite: Callable[.
             thread.start()
             thread.join()
     """)
-    result.assert_outcomes(passed=5, errors=4, failed=2)
+    result.assert_outcomes(passed=8, errors=6, failed=2)
     result.stdout.fnmatch_lines_random(
         [
             "*unexpected log: WARNING agent.link: the link is lost*",
             "*leaked thread: *forgotten*",
             "*leaked process: *sys.stdin.read()*",
             "*leaked task: *left behind*",
+            "*leaked signal handler: SIGINT: *SIG_IGN*",
+            "*leaked signal handler: SIGTERM: *SIG_IGN*",
             "*PytestUnraisableExceptionWarning*",
             "*PytestUnhandledThreadExceptionWarning*",
         ]
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="OpenVINO gives threads a stack for signals on Linux only")
+def test_a_signal_after_runtimes_that_ended_out_of_order_is_handled(run_suite: Callable[..., pytest.RunResult]) -> None:
+    result = run_suite("""
+        import signal, openvino, pytest
+
+        def test_ended_out_of_order():
+            first, second = openvino.Core(), openvino.Core()
+            for core in (first, second):
+                core.get_property("CPU", "FULL_DEVICE_NAME")
+            del core, first
+            del second
+
+        def test_signal():
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    """)
+    result.assert_outcomes(passed=2)
 
 
 def test_announced_logs_pass_and_must_come(run_suite: Callable[..., pytest.RunResult]) -> None:

@@ -45,4 +45,15 @@ def test_arguments_go_to_pytest_which_comes_last() -> None:
     command = todo[-1][1][1:]
     assert command[:3] == ["-m", "pytest", "-n"]
     assert 2 <= int(command[3]) <= MOST_CORES + 1
-    assert command[4:] == ["--dist", "loadfile", "--no-loadscope-reorder", "--slow", "-k", "name"]
+    assert command[4:-3] == ["--max-worker-restart", "0", "--dist", "loadfile", "--no-loadscope-reorder"]
+    assert command[-3:] == ["--slow", "-k", "name"]
+
+
+def test_a_process_that_dies_fails_the_run_instead_of_holding_it_up(pytester: pytest.Pytester) -> None:
+    waits = "import time\ndef test_one(): time.sleep(0.3)\ndef test_two(): pass"
+    dies = "import os\ndef test_one(): pass\ndef test_dies(): os.kill(os.getpid(), 9)\ndef test_two(): pass"
+    pytester.makepyfile(test_dies=dies, **{f"test_waits_{number}": waits for number in range(6)})
+    _, command = steps([])[-1]
+    result = pytester.runpytest_subprocess(*command[3:], "-p", "no:asyncio", timeout=120)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["FAILED test_dies.py::test_dies - worker * crashed while running *"])
