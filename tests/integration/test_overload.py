@@ -12,6 +12,7 @@ import pytest
 from console.api.admin import types as wire
 from console.pipeline.plans import KEY_QUEUE_LIMIT, QUEUE_LIMIT
 from installer.loopback import AgentSettings, LoopbackFleet
+from tests.bench.net import NEAR, Network, Shape
 from tests.support.crowd import Crowd, Member, ask, stream_body
 from tests.support.patience import PATIENCE_S, until
 from tests.support.raw_http import Connection
@@ -19,12 +20,21 @@ from tests.support.talking_library import talking_library
 
 STREAMS, TOKENS = 2, 400
 SERVED = [f"Served {number}" for number in range(STREAMS)]
+FAR = Shape(delay_ms=5)
+"""At this distance an answer takes seconds on the fastest PC: the queue must fill before it ends."""
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[LoopbackFleet]:
+def network() -> Iterator[Network]:
+    with Network() as running:
+        yield running
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, network: Network) -> Iterator[LoopbackFleet]:
     library = talking_library(tmp_path / "library")
-    with LoopbackFleet(tmp_path / "fleet", [AgentSettings("first", 1), AgentSettings("second", 1)]) as fleet:
+    agents = [AgentSettings("first", 1), AgentSettings("second", 1)]
+    with LoopbackFleet(tmp_path / "fleet", agents, route=lambda _, port: network.link(port).port) as fleet:
         model = fleet.admin.add_library(library).model_id
         fleet.deploy(
             wire.DeployRequest(
@@ -67,11 +77,13 @@ async def overload(fleet: LoopbackFleet, keys: list[str], limited: str, alone: l
 
 
 @pytest.mark.timeout(300)
-def test_who_is_too_much_is_refused_and_who_runs_is_not_disturbed(fleet: LoopbackFleet) -> None:
+def test_who_is_too_much_is_refused_and_who_runs_is_not_disturbed(fleet: LoopbackFleet, network: Network) -> None:
     alone = [fleet.chat(text, max_tokens=TOKENS, temperature=0, ignore_eos=True).text for text in SERVED]
     keys = [fleet.admin.create_key(f"key {number}").secret for number in range(5)]
     limited = fleet.admin.create_key("limited", limits=wire.Limits(streams=STREAMS)).secret
+    network.shape(FAR)
     asyncio.run(overload(fleet, keys, limited, alone))
+    network.shape(NEAR)
     again = fleet.chat("And now", max_tokens=8, temperature=0, ignore_eos=True)
     assert again.completion_tokens == 8
     view = fleet.admin.status().pipelines[0]
