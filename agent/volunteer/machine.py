@@ -39,7 +39,7 @@ YIELDS_ALLOWED, YIELD_WINDOW_S = 2, 600.0
 """The third yield within the window costs a cool-down, so that there is never a fourth."""
 FAULT_WAITS_S = tuple(60.0 * minutes for minutes in (1, 2, 5, 15, 60))
 
-_NOT_THE_OWNERS = frozenset(
+_NO_YIELD = frozenset(
     {
         ReasonCode.LINK_DOWN,
         ReasonCode.CERTIFICATE,
@@ -171,14 +171,14 @@ def _enter(state: VolunteerState, phase: Phase, policy: Policy) -> VolunteerStat
     state = msgspec.structs.replace(state, phase=phase, since_s=since_s, releases_s=releases_s)
     if state.offers:
         return msgspec.structs.replace(state, quick_start_until_s=0.0)
-    if before in (Phase.LOADING, Phase.SERVING) and not _only_not_the_owners(state.reasons):
+    if before in (Phase.LOADING, Phase.SERVING) and not _is_no_yield(state.reasons):
         yields = after_event(state.yields, now_s, COOL_DOWNS_S, allowed=YIELDS_ALLOWED, window_s=YIELD_WINDOW_S)
         return msgspec.structs.replace(state, yields=yields)
     return state
 
 
-def _only_not_the_owners(reasons: Sequence[Reason]) -> bool:
-    return all(reason.code in _NOT_THE_OWNERS for reason in reasons)
+def _is_no_yield(reasons: Sequence[Reason]) -> bool:
+    return all(reason.code in _NO_YIELD for reason in reasons)
 
 
 def _starts_s(state: VolunteerState, policy: Policy) -> float | None:

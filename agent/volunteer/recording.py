@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 NAME = "availability.json"
 EVERY_S = 60.0
 SAVE_EVERY_S = 1800.0
-NOT_THE_OWNERS = frozenset(
+NOTHING_OF_REST = frozenset(
     {
         ReasonCode.LINK_DOWN,
         ReasonCode.SETTINGS,
@@ -54,7 +54,7 @@ class AvailabilityRecorder:
                     )
                 self._said_undeletable = True
             return
-        resting = all(reason.code in NOT_THE_OWNERS for reason in state.reasons)
+        resting = all(reason.code in NOTHING_OF_REST for reason in state.reasons)
         self._rest = watch(self._rest, unix_s, utc_offset_s, resting=resting, longest_s=5 * EVERY_S)
         if not 0 <= unix_s - self._saved_s < SAVE_EVERY_S:
             self._saved_s = unix_s
