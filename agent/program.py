@@ -48,7 +48,6 @@ from agent.volunteer.policy import Policy
 from agent.volunteer.probes.base import SystemEvent
 from agent.volunteer.probes.board import ProbeBoard, Row
 from agent.volunteer.probes.thispc import open_board
-from agent.volunteer.reasons import COSTS
 from agent.volunteer.sleep import SleepDelay
 
 log = logging.getLogger(__name__)
@@ -134,7 +133,7 @@ class Program:
     @property
     def pays(self) -> bool:
         """Whether a transfer would cost the owner something: a metered network, a battery."""
-        return any(reason.code in COSTS for reason in self._volunteer.state.reasons)
+        return self._volunteer.pays
 
     @property
     def is_serving(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from agent.volunteer.clauses import told
 from agent.volunteer.wishes import PlainValue
 from console.api.admin import types as wire
 from console.api.admin.build_types import Build, BuildEstimate
@@ -65,7 +66,7 @@ def agents_table(agents: Sequence[wire.Agent]) -> Table:
             ", ".join(agent.devices),
             agent.version_text,
             "" if agent.rests_percent is None else f"{agent.rests_percent} %",
-            agent.reason or ", ".join(agent.held_because) or agent.volunteering,
+            agent.reason or told(agent.held_because) or agent.volunteering,
         )
         for agent in agents
     ]

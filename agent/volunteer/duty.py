@@ -17,17 +17,18 @@ from collections.abc import Callable
 from agent.link.messages import PolicyKept, Resting, VolunteerPolicy
 from agent.link.messages import VolunteerState as Availability
 from agent.stage.gate import Gate, Gates
+from agent.volunteer.clauses import told
 from agent.volunteer.clock import steady_s
 from agent.volunteer.documents import PolicyDocument
 from agent.volunteer.doors import Doors
 from agent.volunteer.errors import PolicyRefused
-from agent.volunteer.explain import explain
+from agent.volunteer.explain import PHASES, explain
 from agent.volunteer.keeping import PolicyKeeper
 from agent.volunteer.leaving import HandingOver
 from agent.volunteer.machine import step
 from agent.volunteer.policy import Merged, Policy, allows_device
 from agent.volunteer.probes.base import SystemEvent
-from agent.volunteer.reasons import NO_TRANSFERS, ReasonCode
+from agent.volunteer.reasons import COSTS, NO_TRANSFERS, ReasonCode
 from agent.volunteer.states import (
     Order,
     OwnerSeen,
@@ -209,12 +210,17 @@ class Volunteer:
             if not device or allows_device(self.policy, device):
                 return ""
             return f"{device} may not be used on this PC any more; plan with what it offers."
-        codes = ", ".join(self.state.codes()) or self.state.phase.value
-        return f"this PC is not available now ({codes}); plan without it."
+        why = told(self.state.codes()) or PHASES[self.state.phase].lower()
+        return f"this PC is not available now ({why}); plan without it."
 
     def spared(self) -> str:
-        """Say why no model files should come or go now, as codes; empty: they may, also while this PC is held."""
-        return ", ".join(reason.code.value for reason in self.state.reasons if reason.code in NO_TRANSFERS)
+        """Say why no model files should come or go now; empty: they may, also while this PC is held."""
+        return told(reason.code for reason in self.state.reasons if reason.code in NO_TRANSFERS)
+
+    @property
+    def pays(self) -> bool:
+        """Whether a transfer would cost the owner something: a metered network, a battery. Part of `spared`."""
+        return any(reason.code in COSTS for reason in self.state.reasons)
 
     @property
     def _is_willing(self) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 
 from agent.link.messages import LayerRange
 from agent.stage.types import PipelineId
+from agent.volunteer.clauses import told
 from console.api.admin import types as wire
 from console.deployments.live import LivePipeline
 from console.errors import DeployError, DeployFailed
@@ -127,7 +128,7 @@ class Entry:
             # Some reasons are sentences already.
             return f"{name} left: {event.reason.rstrip('.')}."
         if isinstance(event, AgentYielded) and self.plan.pipeline in [pipeline for pipeline, _ in event.epochs]:
-            return f"{name} went back to its owner ({', '.join(event.reasons).replace('_', ' ')})."
+            return f"{name} went back to its owner ({told(event.reasons)})."
         if isinstance(event, StageDied):
             held = self.live.held.get(event.device_id)
             if held is not None and (self.plan.pipeline, held.epoch) == (event.pipeline, event.epoch):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from agent.volunteer.clauses import told
 from console.api.admin import types as wire
 from console.gui.times import ago_text, size_text
 
@@ -71,7 +72,7 @@ def reason_of(agent: wire.Agent) -> str:
     if agent.state not in ("active", "pending", "suspended"):
         return agent.state
     if agent.held_because:
-        return ", ".join(code.replace("_", " ") for code in agent.held_because)
+        return told(agent.held_because)
     return f"at the console {agent.console}" if agent.console else ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from agent.volunteer.clauses import told
 from console.api.admin import types as wire
 from console.gui.plans import words
 from console.gui.plans.model import Edited
@@ -75,5 +76,5 @@ def _why_not(agent: wire.Agent) -> str:
     if agent.link == "offline":
         return "away"
     if agent.volunteering != "available":
-        return f"not available ({', '.join(agent.held_because).replace('_', ' ') or agent.volunteering})"
+        return f"not available ({told(agent.held_because) or agent.volunteering})"
     return "cannot be used for it"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from agent.volunteer.clauses import told
 from console.api.admin import types as wire
 from console.gui.plans import words
 from console.gui.plans.geometry import Box
@@ -134,7 +135,7 @@ def _link(agent: wire.Agent | None) -> tuple[str, ...]:
 
 def _idle(agent: wire.Agent) -> Node:
     role: Role = "away" if agent.link == "offline" else "idle"
-    held = ", ".join(agent.held_because).replace("_", " ")
+    held = told(agent.held_because)
     lines = (f"Held: {held}",) if held and role == "idle" else ()
     return Node(agent.device_id, agent.device_id, agent.name, role, lines + (_link(agent) if role == "idle" else ()))
 

@@ -131,7 +131,7 @@ async def test_the_first_input_shuts_the_gates_in_the_thread_that_hears_it(duty:
     assert shut == [True]
     await duty.until(lambda: duty.work.given_back == 1)
     assert duty.work.told[-1] == ("held", ["user_input"])
-    assert "user_input" in duty.volunteer.refusal("CPU")
+    assert "somebody is using it" in duty.volunteer.refusal("CPU")
     await duty.reach(Phase.HELD)
     assert duty.volunteer.gates.are_shut
 
@@ -320,8 +320,10 @@ async def test_a_clock_that_is_years_late_does_not_pause_for_years(tmp_path: Pat
 @pytest.mark.parametrize(
     ("codes", "said"),
     [
-        ([], ""), (["user_input", "cpu_busy", "session_remote"], ""), (["user_input", "metered_net"], "metered_net"),
-        (["on_battery", "fullscreen"], "on_battery, fullscreen"), (["consent"], "consent"), (["disk_low"], "disk_low"),
+        ([], ""), (["user_input", "cpu_busy", "session_remote"], ""),
+        (["user_input", "metered_net"], "its network connection is metered"),
+        (["on_battery", "fullscreen"], "it runs on its battery, a program fills its screen"),
+        (["consent"], "its owner has not agreed yet"), (["disk_low"], "its disk is nearly full"),
     ],
 )  # fmt: skip
 async def test_files_come_and_go_beside_an_owners_work_but_not_at_their_expense(
@@ -331,6 +333,23 @@ async def test_files_come_and_go_beside_an_owners_work_but_not_at_their_expense(
     reasons = tuple(Reason(ReasonCode(code), Severity.PAUSE, since_s=0.0) for code in codes)
     volunteer.state = msgspec.structs.replace(volunteer.state, reasons=reasons)
     assert volunteer.spared() == said
+
+
+@pytest.mark.parametrize("code", ReasonCode)
+async def test_what_an_owner_pays_for_is_among_what_they_are_spared(tmp_path: Path, code: ReasonCode) -> None:
+    volunteer = Volunteer(PolicyKeeper(tmp_path, now_s=time.time()), Gates(tmp_path / "gates"), None)
+    assert not volunteer.pays
+    reasons = (Reason(code, Severity.PAUSE, since_s=0.0),)
+    volunteer.state = msgspec.structs.replace(volunteer.state, reasons=reasons)
+    assert volunteer.pays == (code in {"metered_net", "on_battery", "battery_low", "power_saver"})
+    assert not volunteer.pays or volunteer.spared()
+
+
+async def test_who_refuses_work_says_why_in_words(tmp_path: Path) -> None:
+    volunteer = Volunteer(PolicyKeeper(tmp_path, now_s=time.time()), Gates(tmp_path / "gates"), None)
+    reasons = (Reason(ReasonCode.METERED_NET, Severity.PAUSE, since_s=0.0),)
+    volunteer.state = msgspec.structs.replace(volunteer.state, reasons=reasons)
+    assert volunteer.refusal() == ("this PC is not available now (its network connection is metered); plan without it.")
 
 
 @pytest.mark.parametrize(

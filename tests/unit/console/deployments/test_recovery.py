@@ -52,7 +52,7 @@ async def lose_the_stage(fleet: Fleet, pc: PlayedPC) -> None:
 
 LOSSES: dict[Lose, str] = {
     leave: "{} left: its data link dropped",
-    give_back: "{} went back to its owner (user input).",
+    give_back: "{} went back to its owner (somebody is using it).",
     be_revoked: "{} left: An administrator removed this PC.",
     lose_the_stage: "The stage on {} ended: its process was killed.",
 }

@@ -96,7 +96,7 @@ def test_many_changes_that_lie_apart_are_told_at_once(qtbot: QtBot) -> None:
 
 def test_a_screen_reader_hears_the_heading_with_each_cell(model: DeviceModel) -> None:
     said = [model.index(3, column).data(Qt.ItemDataRole.AccessibleTextRole) for column in range(len(COLUMNS))]
-    assert said[:3] == ["Status: Held", "Name: pc-0003", "Reason: user input"]
+    assert said[:3] == ["Status: Held", "Name: pc-0003", "Reason: somebody is using it"]
     assert all(text.startswith(f"{column.heading}: ") for text, column in zip(said, COLUMNS, strict=True))
 
 

@@ -60,7 +60,10 @@ def test_a_device_code_finds_its_pc_while_it_waits_for_approval() -> None:
 
 def test_a_reason_is_what_somebody_said_then_what_holds_the_pc() -> None:
     assert reason_of(make_agent(1, reason="It was sold.", held_because=["user_input"])) == "It was sold."
-    assert reason_of(make_agent(1, held_because=["user_input", "on_battery"])) == "user input, on battery"
+    assert (
+        reason_of(make_agent(1, held_because=["user_input", "on_battery"]))
+        == "somebody is using it, it runs on its battery"
+    )
     assert reason_of(make_agent(1, state="banned")) == "banned"
     assert reason_of(make_agent(1, console="oslo")) == "at the console oslo"
     assert reason_of(make_agent(1)) == ""

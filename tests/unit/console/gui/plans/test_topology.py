@@ -60,7 +60,7 @@ def test_pcs_say_what_they_are_in_words() -> None:
     assert nodes["id-3"].words.startswith("pc-3: hot standby. for layers 0\N{EN DASH}3")
     assert nodes["id-5"].words == "pc-5: away."
     held = drawn(served(), held_because=["user_input"])
-    assert next(node for node in held.nodes if node.device_id == "id-4").lines == ("Held: user input",)
+    assert next(node for node in held.nodes if node.device_id == "id-4").lines == ("Held: somebody is using it",)
 
 
 def test_a_pipeline_of_one_pc_and_unknown_links_are_shown_as_far_as_they_are_known() -> None:
