@@ -33,12 +33,8 @@ from tests.bench.two_pcs import deploy, pipeline, two_pcs
 Say = Callable[[str], None]
 HOPS_MS = (0, 10, 50, 100)
 NAIVE, FULL, FULL_2 = "naive", "full", "full-2"
-RELAYED: dict[str, dict[str, Any]] = {NAIVE: {"stages": 2, "context": 512, "streams": 1, "draft": "none"}}
-DIRECT: dict[str, dict[str, Any]] = {
-    FULL: {"stages": 2, "context": 512, "streams": 8, "draft": "lookup"},
-    FULL_2: {"stages": 2, "context": 512, "streams": 2, "draft": "lookup"},
-}
 STREAMS = {NAIVE: 1, FULL: 8, FULL_2: 2}
+DRAFTS = {NAIVE: "none", FULL: "lookup", FULL_2: "lookup"}
 NAIVE_SHARE = 4
 """A naive answer is this much shorter: its rate does not depend on its length, and it takes very long."""
 
@@ -47,18 +43,20 @@ def run(*, rounds: int, tokens: int, say: Say) -> dict[str, Any]:
     """Measure every distance; returns `rows`."""
     library = demo_library(ROOT / ".fallow" / "demo", say)
     cores = sorted(os.sched_getaffinity(0))[:2]
-    with tempfile.TemporaryDirectory(prefix="fallow-bench-") as name, Network() as network, ExitStack() as stack:
-        root = Path(name)
+    with tempfile.TemporaryDirectory(prefix="fallow-bench-") as folder_name, Network() as network, ExitStack() as stack:
+        root = Path(folder_name)
 
         def route(_: str, port: int) -> int:
             return network.link(port).port
 
+        # A fleet each: a PC that is reached through a link has one port, so one stage of it can be linked directly.
         fleets: dict[str, LoopbackFleet] = {}
-        for wanted, direct in ((RELAYED, False), (DIRECT, True)):
-            folder = root / ("direct" if direct else "relayed")
+        for name, streams in STREAMS.items():
+            folder, direct = root / name, name != NAIVE
             fleet = stack.enter_context(LoopbackFleet(folder, two_pcs(cores), route=route, direct_links=direct))
-            deploy(fleet, library, folder / "libraries", wanted)
-            fleets |= dict.fromkeys(wanted, fleet)
+            settings = {"stages": 2, "context": 512, "streams": streams, "draft": DRAFTS[name]}
+            deploy(fleet, library, folder / "libraries", {name: settings})
+            fleets[name] = fleet
         rows, numbers = [], itertools.count(1)
         for hop_ms in HOPS_MS:
             network.shape(Shape(delay_ms=hop_ms))
