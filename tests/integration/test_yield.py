@@ -132,9 +132,9 @@ async def test_input_during_a_large_send_over_a_slow_link_shuts_the_gate_and_rea
     states = passed_on(stage=1, tokens=FOUR_MIB // (4 * 576) + 1)
     for _ in range(4):  # the systems' buffers take some of it, whatever they were told
         pc.children.started[0].on_frame(states)
-    (gate,) = pc.volunteer.gates.all()
     await asyncio.to_thread(pc.volunteer.seen, "played")
-    assert gate.is_shut
+    # Not a gate of its own: the stage may have ended by now, and its gate with it.
+    assert pc.volunteer.gates.are_shut
     await fleet.wait_for(lambda: AgentYielded(pc.device_id, [(1, 1)], ["user_input"]) in fleet.events)  # type: ignore[list-item]
     assert session._links.data.transport.get_write_buffer_size() >= FOUR_MIB
     await until(lambda: pc.children.started[0].closed)
