@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -229,10 +230,12 @@ class Keystore:
         value = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
         # One service name per entry: Windows renames entries, not atomically, when two users share a service.
         service = f"fallow/{self._label}/{secrets.token_hex(8)}"
-        kept = self._store(service, value)
-        place = _Place("keyring", service=service) if kept else _Place("file", passphrase=value)
-        write_private(path, msgspec.json.encode(place))
-        return Passphrase(value, place.protection)
+        # Named before it is made: a keyring cannot be searched for an entry whose name was lost with the power.
+        write_private(path, msgspec.json.encode(_Place("keyring", service=service)))
+        if self._store(service, value):
+            return Passphrase(value, "keyring")
+        write_private(path, msgspec.json.encode(_Place("file", passphrase=value)))
+        return Passphrase(value, "file")
 
     def read(self, path: Path) -> Passphrase:
         """Return the passphrase remembered at `path`.
@@ -266,11 +269,20 @@ class Keystore:
         return Passphrase(value, "keyring")
 
     def forget(self, path: Path) -> None:
-        """Remove the passphrase remembered at `path`, as far as the keyring lets; never raises for a missing one."""
-        with contextlib.suppress(IdentityMissing, IdentityUnreadable, KeyringUnusable, OSError):
+        """Remove the passphrase remembered at `path`; never raises for a missing one.
+
+        While the keyring cannot be used, `path` stays: nothing else knows the entry, and the next call may reach it.
+        """
+        with contextlib.suppress(IdentityMissing, IdentityUnreadable, NoKeyring, OSError):
             place = _read_place(path)
             if place.protection == "keyring":
-                self._within_deadline(lambda keyring: keyring.delete_password(place.service, _USER))
+                try:
+                    self._within_deadline(partial(_delete_entry, place.service))
+                except NoKeyring:
+                    raise
+                except KeyringUnusable as error:
+                    _log.info("The keyring's entry %s is not deleted yet: %s", place.service, error)
+                    return
         path.unlink(missing_ok=True)
 
     def _store(self, service: str, value: str) -> bool:
@@ -289,6 +301,11 @@ class Keystore:
 
     def _within_deadline(self, call: Callable[[KeyringBackend], _T]) -> _T:
         return within_deadline(call, self._find_backend, self._deadline_s)
+
+
+def _delete_entry(service: str, keyring: KeyringBackend) -> None:
+    if keyring.get_password(service, _USER) is not None:
+        keyring.delete_password(service, _USER)
 
 
 def _read_place(path: Path) -> _Place:
