@@ -20,6 +20,7 @@ from agent.link.enrolment import EnrolState
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore
+from agent.link.leftovers import clear_leftovers
 from agent.settings import DataFolderBusy, lock_folder
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,10 @@ def identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> t
     Who waits for an identity gets None, and why one that is here is of no use, if so: the running agent joins, and
     whoever looks sees how far it is. One that is locked or out of reach is no reason to wait for another.
     """
+    keystore = Keystore("agent")
+    clear_leftovers(folder / "identity", keystore)
     try:
-        identity = load_identity(folder / "identity", Keystore("agent"))
+        identity = load_identity(folder / "identity", keystore)
         ensure_made_here(identity)
     except (IdentityUnreadable, IdentityCopied) as error:
         if not wait:

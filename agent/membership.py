@@ -147,14 +147,14 @@ class Membership:
 
     async def mark(self) -> str:
         """Return the mark to show at the next session."""
-        return await asyncio.to_thread(read_mark, self.identity.folder)
+        return await asyncio.to_thread(read_mark, self.identity.mark_path)
 
     async def keep(self, mark: str) -> bool:
         """Save a session's mark; False if it could not be. Cancelling waits for it: a mark that is written late, over
         the next session's, would make this PC look like a copy."""
         if not mark:
             return False
-        return await finish_in_thread(partial(keep_mark, self.identity.folder, mark))
+        return await finish_in_thread(partial(keep_mark, self.identity.mark_path, mark))
 
     async def why_refused(self) -> LinkDown | None:
         """Ask over the link that needs no certificate why we are refused; None if the console sees no reason."""

@@ -24,8 +24,8 @@ from agent.first_run import join_with_file
 from agent.link.authorities import read_authorities
 from agent.link.closing import DuplicateSession
 from agent.link.identity import Identity
-from agent.link.keys import forget_key
 from agent.link.keystore import Keystore
+from agent.link.leftovers import forget_identity
 from agent.logs.about import about
 from agent.logtail import LogTail
 from agent.metering import Metering
@@ -290,7 +290,7 @@ class Program:
         )
 
     def _forget(self, identity: Identity) -> None:
-        forget_key(identity.folder, identity.record.stem, self._keystore)
+        forget_identity(identity, self._keystore)
         shutil.rmtree(identity.folder, ignore_errors=True)
         forget_policy(self._folder)
         log.info("This PC has left the fleet %s; its identity is deleted.", identity.record.fleet_name)

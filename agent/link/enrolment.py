@@ -49,7 +49,7 @@ from agent.link.errors import (
     InviteUsedUp,
     ProtocolMismatch,
 )
-from agent.link.identity import DeviceId, Identity, ensure_made_here, load_identity, save_identity
+from agent.link.identity import RECORD_FILE, DeviceId, Identity, ensure_made_here, load_identity, save_identity
 from agent.link.invite import Invite, ensure_current
 from agent.link.keys import (
     DeviceKey,
@@ -57,11 +57,10 @@ from agent.link.keys import (
     create_key,
     device_code,
     forget_key,
-    forget_other_keys,
     load_key,
 )
 from agent.link.keystore import Keystore, ensure_private_folder, write_private
-from agent.link.parsing import UNREADABLE
+from agent.link.leftovers import ASIDE_FILE, ENROLMENT_FILE, PendingEnrolment, clear_leftovers, read_pending
 from agent.link.pinning import FoundConsole, VerifiedConsole, ask, find_console, verified_connection
 from agent.threads import finish_in_thread
 
@@ -69,9 +68,8 @@ _log = logging.getLogger(__name__)
 
 _MAX_POLL_S = 30.0
 _LOST_REPLIES = 5
-_PENDING_FILE = "enrolment.json"
-_PREPARING = threading.Lock()
-"""Of two attempts at once (a double click) the second must find the key of the first."""
+_CHANGING = threading.Lock()
+"""Of two attempts at once (a double click) the second must find the key of the first, and clear nothing it writes."""
 _FINAL_STATES = frozenset({"evicted", "banned", "retired", "expired"})
 """Answers after which the key is of no more use with its invite."""
 
@@ -83,11 +81,6 @@ class EnrolState:
     phase: Literal["connecting", "pending", "enrolled"]
     device_code: str
     url: str = ""
-
-
-class _PendingFile(msgspec.Struct, frozen=True):
-    token_id: str
-    stem: str
 
 
 async def enrol(
@@ -204,9 +197,24 @@ def _refusal(reply: Refused) -> EnrolmentError | InviteExpired | InviteUsedUp | 
 
 
 def _prepare(folder: Path, keystore: Keystore, invite: Invite, force: bool) -> Identity | tuple[DeviceKey, bool]:
-    with _PREPARING:
-        existing = None if force else _existing_identity(folder, keystore, invite)
+    with _CHANGING:
+        done = _already_done(folder, keystore, invite)
+        clear_leftovers(folder, keystore)
+        existing = _existing_identity(folder, keystore, invite) if done is None and not force else done
         return existing or _key_for(folder, keystore, invite)
+
+
+def _already_done(folder: Path, keystore: Keystore, invite: Invite) -> Identity | None:
+    """Return the identity if it was made with this invite, and only what comes after that was cut off."""
+    pending = read_pending(folder / ENROLMENT_FILE, PendingEnrolment)
+    if pending is None or pending.token_id != invite.token_id.hex():
+        return None
+    with contextlib.suppress(IdentityMissing, IdentityCopied, IdentityUnreadable):
+        identity = load_identity(folder, keystore)
+        ensure_made_here(identity)
+        if identity.record.stem == pending.stem:
+            return identity
+    return None
 
 
 def _existing_identity(folder: Path, keystore: Keystore, invite: Invite) -> Identity | None:
@@ -221,7 +229,7 @@ def _existing_identity(folder: Path, keystore: Keystore, invite: Invite) -> Iden
     except IdentityUnreadable as error:
         _log.info("The former identity is put aside: %s", error)
         with contextlib.suppress(FileNotFoundError):
-            (folder / "identity.json").replace(folder / "identity.json.unreadable")
+            (folder / RECORD_FILE).replace(folder / ASIDE_FILE)
         return None
     if identity.fleet_id != invite.fleet_id:
         raise EnrolmentDenied(
@@ -235,38 +243,38 @@ def _existing_identity(folder: Path, keystore: Keystore, invite: Invite) -> Iden
 def _key_for(folder: Path, keystore: Keystore, invite: Invite) -> tuple[DeviceKey, bool]:
     """Return the key this invite was used with before (True), or a new one (False)."""
     token_id = invite.token_id.hex()
-    path = folder / _PENDING_FILE
-    with contextlib.suppress(FileNotFoundError, *UNREADABLE, IdentityMissing, IdentityUnreadable):
-        pending = msgspec.json.decode(path.read_bytes(), type=_PendingFile)
-        if pending.token_id == token_id:
-            return load_key(folder, pending.stem, keystore), True
+    path = folder / ENROLMENT_FILE
+    pending = read_pending(path, PendingEnrolment)
+    if pending is not None:
+        with contextlib.suppress(IdentityMissing, IdentityUnreadable):
+            if pending.token_id == token_id:
+                return load_key(folder, pending.stem, keystore), True
         forget_key(folder, pending.stem, keystore)
     ensure_private_folder(folder)
     key = create_key(folder, keystore)
-    write_private(path, msgspec.json.encode(_PendingFile(token_id, key.stem)))
+    write_private(path, msgspec.json.encode(PendingEnrolment(token_id, key.stem)))
     return key, False
 
 
 def _forget_pending(folder: Path, key: DeviceKey, keystore: Keystore) -> None:
-    (folder / _PENDING_FILE).unlink(missing_ok=True)
+    (folder / ENROLMENT_FILE).unlink(missing_ok=True)
     forget_key(folder, key.stem, keystore)
 
 
 def _adopt(key: DeviceKey, keystore: Keystore, hello: EnrolHello, granted: Granted, urls: list[str]) -> Identity:
-    try:
-        identity = save_identity(
-            key,
-            fleet_id=hello.fleet_id,
-            fleet_name=hello.fleet_name,
-            device_id=DeviceId(granted.device_id),
-            urls=urls,
-            certificate_pem=granted.certificate_pem,
-            authorities_pem=granted.authorities_pem,
-            generation=granted.generation,
-        )
-    except (IdentityUnreadable, ValueError) as error:
-        raise ProtocolMismatch(f"The console sent a certificate that does not fit this PC ({error}).") from None
-    (key.folder / _PENDING_FILE).unlink(missing_ok=True)
-    (key.folder / "mark.txt").unlink(missing_ok=True)
-    forget_other_keys(key.folder, key.stem, keystore)
-    return identity
+    with _CHANGING:
+        try:
+            identity = save_identity(
+                key,
+                fleet_id=hello.fleet_id,
+                fleet_name=hello.fleet_name,
+                device_id=DeviceId(granted.device_id),
+                urls=urls,
+                certificate_pem=granted.certificate_pem,
+                authorities_pem=granted.authorities_pem,
+                generation=granted.generation,
+            )
+        except (IdentityUnreadable, ValueError) as error:
+            raise ProtocolMismatch(f"The console sent a certificate that does not fit this PC ({error}).") from None
+        clear_leftovers(key.folder, keystore)
+        return identity

@@ -1,13 +1,15 @@
 """Who this PC is: its key, its certificate, the authorities it trusts, and the names derived from them.
 
-An identity is a folder. `identity.json` is written last and names the other files, so it is the switch from one key
-to the next; everything else lies beside it until then:
+An identity is a folder. `identity.json` is written last and names all other files, so it is the switch from one
+identity to the next, also to that of another fleet: until then the next one lies beside the one in force, and shares
+nothing with it. What is left over after a switch, or an attempt at one, is cleared by `leftovers`.
 
-    identity.json             fleet, device id, addresses, which key
+    identity.json             fleet, device id, addresses, the names of the other files
     <stem>.pem                private key, PKCS#8, encrypted
     <stem>.passphrase.json    where its passphrase is (see keystore)
     <stem>.crt.pem            certificate
-    authorities.pem           the fleet's certificate authorities (a set: roots are rotated)
+    <stem>.authorities.pem    the fleet's certificate authorities (a set: roots are rotated)
+    <first stem>.mark.txt     the mark (see mark): of the device, so it stays when the key is renewed
 
 The device id is random and bound to the key by the console; the certificate is replaced without changing it.
 """
@@ -34,6 +36,9 @@ from agent.stage.types import Credentials
 
 DeviceId = NewType("DeviceId", str)
 
+RECORD_FILE = "identity.json"
+_AUTHORITIES = re.compile(r"(key-[0-9a-f]{8}\.)?authorities\.pem")
+_MARK = re.compile(r"(key-[0-9a-f]{8}\.)?mark\.txt")
 FLEET_ID = re.compile(r"[a-z0-9](?:[a-z0-9-]{1,30}[a-z0-9])?")
 _AGAIN = "enrol this PC again with a new invite"
 
@@ -66,6 +71,9 @@ class IdentityRecord(msgspec.Struct, frozen=True):
     generation: int = 1
     """The number of the certificate."""
     binding: Binding = Binding()
+    authorities: str = "authorities.pem"
+    """The names of files; these are those of identities from before each had its own."""
+    mark: str = "mark.txt"
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,10 @@ class Identity:
     @property
     def key_protection(self) -> Protection:
         return self.record.key_protection
+
+    @property
+    def mark_path(self) -> Path:
+        return self.folder / self.record.mark
 
     @property
     def not_after_s(self) -> float:
@@ -148,15 +160,15 @@ class PreparedIdentity:
     certificate_pem: bytes
 
     def write_pair(self) -> None:
-        """Put the certificate beside its key. Raises OSError."""
-        folder, stem = self.identity.folder, self.identity.record.stem
-        write_private(folder / f"{stem}.crt.pem", self.certificate_pem)
+        """Put certificate and authorities beside their key. Raises OSError."""
+        folder, record = self.identity.folder, self.identity.record
+        write_private(folder / f"{record.stem}.crt.pem", self.certificate_pem)
+        write_private(folder / record.authorities, self.identity.authorities_pem)
 
     def make_current(self) -> None:
         """Switch the folder to this identity, and nothing else: other keys stay. Raises OSError."""
         folder, record = self.identity.folder, self.identity.record
-        write_private(folder / "authorities.pem", self.identity.authorities_pem)
-        write_private(folder / "identity.json", msgspec.json.format(msgspec.json.encode(record)))
+        write_private(folder / RECORD_FILE, msgspec.json.format(msgspec.json.encode(record)))
 
 
 def prepare_identity(
@@ -169,11 +181,16 @@ def prepare_identity(
     certificate_pem: bytes,
     authorities_pem: bytes,
     generation: int = 1,
+    mark: str = "",
 ) -> PreparedIdentity:
-    """Check what belongs together; writes nothing. Raises IdentityUnreadable, or ValueError for the authorities."""
+    """Check what belongs together; writes nothing. Raises IdentityUnreadable, or ValueError for the authorities.
+
+    `mark` names the file of the device's mark, if it has one already: a new device begins without.
+    """
     record = IdentityRecord(
         fleet_id, fleet_name, device_id, urls, key.stem, key.passphrase.protection,
         generation=generation, binding=this_pc(fleet_id),
+        authorities=f"{key.stem}.authorities.pem", mark=mark or f"{key.stem}.mark.txt",
     )  # fmt: skip
     certificate = _checked_certificate(certificate_pem, key, record)
     read_authorities(authorities_pem)
@@ -186,11 +203,11 @@ def load_identity(folder: Path, keystore: Keystore) -> Identity:
     Raises IdentityMissing (not enrolled), IdentityUnreadable (damaged files), KeyLocked, or OSError for files that are
     there and cannot be read now: rights that are wrong are no reason to take another identity. Blocks (keyring, disk).
     """
-    record = _read_record(folder / "identity.json")
+    record = read_record(folder)
     try:
         key = load_key(folder, record.stem, keystore)
         certificate_pem = (folder / f"{record.stem}.crt.pem").read_bytes()
-        authorities_pem = (folder / "authorities.pem").read_bytes()
+        authorities_pem = (folder / record.authorities).read_bytes()
         read_authorities(authorities_pem)
         certificate = _checked_certificate(certificate_pem, key, record)
     except (IdentityMissing, FileNotFoundError, ValueError) as error:
@@ -198,7 +215,9 @@ def load_identity(folder: Path, keystore: Keystore) -> Identity:
     return Identity(folder, record, certificate, authorities_pem, key.passphrase)
 
 
-def _read_record(path: Path) -> IdentityRecord:
+def read_record(folder: Path) -> IdentityRecord:
+    """Read what names the identity in force. Raises IdentityMissing, IdentityUnreadable or OSError. Blocks."""
+    path = folder / RECORD_FILE
     try:
         record = msgspec.json.decode(path.read_bytes(), type=IdentityRecord)
     except FileNotFoundError:
@@ -209,6 +228,8 @@ def _read_record(path: Path) -> IdentityRecord:
         raise IdentityUnreadable(f"{path} was written by a newer Fallow; update Fallow on this PC.")
     if not FLEET_ID.fullmatch(record.fleet_id):
         raise IdentityUnreadable(f"{path} names a fleet that cannot be one; {_AGAIN}.")
+    if not _AUTHORITIES.fullmatch(record.authorities) or not _MARK.fullmatch(record.mark):
+        raise IdentityUnreadable(f"{path} names files that cannot be its own; {_AGAIN}.")
     return record
 
 
@@ -228,7 +249,7 @@ def _checked_certificate(pem: bytes, key: DeviceKey, record: IdentityRecord) -> 
 
 def with_authorities(identity: Identity, authorities_pem: bytes) -> Identity:
     """Save another set of authorities for an identity. Raises OSError. Blocks."""
-    write_private(identity.folder / "authorities.pem", authorities_pem)
+    write_private(identity.folder / identity.record.authorities, authorities_pem)
     return replace(identity, authorities_pem=authorities_pem)
 
 

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import re
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,17 +91,20 @@ def load_key(folder: Path, stem: str, keystore: Keystore) -> DeviceKey:
 
 
 def forget_key(folder: Path, stem: str, keystore: Keystore) -> None:
-    """Delete a key, its passphrase and its certificate. Missing files are fine."""
-    keystore.forget(folder / f"{stem}.passphrase.json")
-    for suffix in (".pem", ".crt.pem"):
+    """Delete a key, its passphrase, its certificate and the authorities kept with it. Missing files are fine.
+
+    While the keyring cannot be used, the file that names the passphrase's entry stays, for the next time.
+    """
+    for suffix in (".pem", ".crt.pem", ".authorities.pem"):
         (folder / f"{stem}{suffix}").unlink(missing_ok=True)
+    keystore.forget(folder / f"{stem}.passphrase.json")
 
 
-def forget_other_keys(folder: Path, stem: str, keystore: Keystore) -> None:
-    """Delete every key of an identity's folder but one."""
-    for former in folder.glob("key-????????.pem"):
-        if former.stem != stem:
-            forget_key(folder, former.stem, keystore)
+def forget_other_keys(folder: Path, stems: Collection[str], keystore: Keystore) -> None:
+    """Delete every key of an identity's folder but these, also what is left of one that was half made or deleted."""
+    found = {path.name.partition(".")[0] for path in folder.glob("key-????????.*")}
+    for stem in found - set(stems):
+        forget_key(folder, stem, keystore)
 
 
 def certificate_request(key: DeviceKey) -> bytes:

@@ -2,8 +2,8 @@
 
     new key saved ─► asked for, signed by the present key ─► certificate saved ─► tried ─► identity.json switched
 
-Whatever is cut off on the way, one pair stays valid, and the next attempt goes on with the same new key: the console
-counts it as the same renewal.
+Whatever is cut off on the way, one identity stays whole, and the next attempt goes on with the same new key: the
+console counts it as the same renewal.
 """
 
 from __future__ import annotations
@@ -39,22 +39,13 @@ from agent.link.errors import (
     ProtocolMismatch,
 )
 from agent.link.identity import DeviceId, Identity, PreparedIdentity, client_context, prepare_identity
-from agent.link.keys import DeviceKey, certificate_request, create_key, forget_other_keys, load_key
+from agent.link.keys import DeviceKey, certificate_request, create_key, load_key
 from agent.link.keystore import Keystore, write_private
-from agent.link.parsing import UNREADABLE
+from agent.link.leftovers import RENEWAL_FILE, PendingRenewal, clear_keys, read_pending
 from agent.link.pinning import VerifiedConsole, ask, verified_connection
 from agent.threads import finish_in_thread
 
 _log = logging.getLogger(__name__)
-
-_PENDING_FILE = "renewal.json"
-
-
-class _PendingFile(msgspec.Struct, frozen=True):
-    """The next key, and the one it follows."""
-
-    stem: str
-    follows: str
 
 
 async def renew(identity: Identity, keystore: Keystore) -> Identity:
@@ -99,13 +90,13 @@ async def diagnose(identity: Identity) -> Diagnosis:
 
 def _next_key(identity: Identity, keystore: Keystore) -> DeviceKey:
     """Return the key an earlier attempt made, or a new one."""
-    folder, path = identity.folder, identity.folder / _PENDING_FILE
-    with contextlib.suppress(FileNotFoundError, *UNREADABLE, IdentityMissing, IdentityUnreadable):
-        pending = msgspec.json.decode(path.read_bytes(), type=_PendingFile)
-        if pending.follows == identity.record.stem:
+    folder, path = identity.folder, identity.folder / RENEWAL_FILE
+    pending = read_pending(path, PendingRenewal)
+    if pending is not None and pending.follows == identity.record.stem:
+        with contextlib.suppress(IdentityMissing, IdentityUnreadable):
             return load_key(folder, pending.stem, keystore)
     key = create_key(folder, keystore)
-    write_private(path, msgspec.json.encode(_PendingFile(key.stem, identity.record.stem)))
+    write_private(path, msgspec.json.encode(PendingRenewal(key.stem, identity.record.stem)))
     return key
 
 
@@ -142,6 +133,7 @@ def _prepared(identity: Identity, fresh: DeviceKey, granted: Granted) -> Prepare
             certificate_pem=granted.certificate_pem,
             authorities_pem=granted.authorities_pem,
             generation=granted.generation,
+            mark=identity.record.mark,
         )
     except (IdentityUnreadable, ValueError) as error:
         raise ProtocolMismatch(f"The console sent a certificate that does not fit this PC ({error}).") from None
@@ -158,10 +150,8 @@ async def _try_out(url: str, identity: Identity) -> None:
 
 
 def _switch(prepared: PreparedIdentity, keystore: Keystore) -> None:
-    folder = prepared.identity.folder
     prepared.make_current()
-    (folder / _PENDING_FILE).unlink(missing_ok=True)
-    forget_other_keys(folder, prepared.identity.record.stem, keystore)
+    clear_keys(prepared.identity.folder, prepared.identity.record, keystore)
 
 
 def _day(identity: Identity) -> str:

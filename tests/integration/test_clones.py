@@ -38,16 +38,17 @@ def is_held(agent: AgentService) -> bool:
 
 async def test_twenty_restarts_are_one_device(office: Office) -> None:
     data = await office.enrol("pc")
+    mark_path = load_identity(data / "identity", KEYS).mark_path
     marks = set[str]()
     for number in range(20):
         agent = await office.start(data)
         await until(lambda: bool(office.hub.agents()))
         if number % 3:
             # Two of three end after the mark was saved, the others in the middle of it.
-            await until(lambda: read_mark(data / "identity") not in marks | {""})
+            await until(lambda: read_mark(mark_path) not in marks | {""})
         await office.stop(agent)
         await until(lambda: not office.hub.agents())
-        marks.add(read_mark(data / "identity"))
+        marks.add(read_mark(mark_path))
     device = office.device()
     assert (device.state, device.generation) == ("active", 1)
     assert len(marks) >= 13
@@ -59,9 +60,9 @@ async def test_a_mark_that_is_still_being_written_is_waited_for(
     identity = load_identity(await office.enrol("pc") / "identity", KEYS)
     begun, may_write = threading.Event(), threading.Event()
 
-    def slow(folder: Path, mark: str) -> bool:
+    def slow(path: Path, mark: str) -> bool:
         begun.set()
-        return may_write.wait(PATIENCE_S) and keep_mark(folder, mark)
+        return may_write.wait(PATIENCE_S) and keep_mark(path, mark)
 
     monkeypatch.setattr("agent.membership.keep_mark", slow)
     keeping = asyncio.create_task(Membership(identity, KEYS).keep("3-ab"))
@@ -72,7 +73,7 @@ async def test_a_mark_that_is_still_being_written_is_waited_for(
     may_write.set()
     with pytest.raises(asyncio.CancelledError):
         await keeping
-    assert read_mark(identity.folder) == "3-ab"
+    assert read_mark(identity.mark_path) == "3-ab"
 
 
 async def test_an_agent_that_is_killed_and_comes_back_is_no_copy(office: Office) -> None:
@@ -151,7 +152,7 @@ async def test_a_program_that_answers_no_more_makes_room_for_its_restart(tmp_pat
         data = await office.enrol("pc")
         hung, welcome = await open_control(office, data, make_hello())
         hung.transport.pause_reading()  # type: ignore[attr-defined]  # as a PC that went to sleep
-        keep_mark(data / "identity", welcome.mark)
+        keep_mark(load_identity(data / "identity", KEYS).mark_path, welcome.mark)
         agent = await office.start(data)
         await until(lambda: is_connected(agent))
         assert office.device().state == "active"

@@ -64,7 +64,7 @@ def test_a_folder_without_identity_says_what_to_do(tmp_path: Path) -> None:
         load_identity(tmp_path, KEYS)
 
 
-@pytest.mark.parametrize("victim", ["{stem}.pem", "{stem}.crt.pem", "{stem}.passphrase.json", "authorities.pem"])
+@pytest.mark.parametrize("victim", ["{stem}.pem", "{stem}.crt.pem", "{stem}.passphrase.json", "{stem}.authorities.pem"])
 @pytest.mark.parametrize("harm", ["missing", "torn", "empty"])
 def test_each_damaged_file_asks_for_a_new_enrolment(
     authority: Authority, tmp_path: Path, victim: str, harm: str
@@ -81,7 +81,7 @@ def test_each_damaged_file_asks_for_a_new_enrolment(
 
 
 @pytest.mark.parametrize(
-    "victim", ["identity.json", "{stem}.pem", "{stem}.crt.pem", "{stem}.passphrase.json", "authorities.pem"]
+    "victim", ["identity.json", "{stem}.pem", "{stem}.crt.pem", "{stem}.passphrase.json", "{stem}.authorities.pem"]
 )
 def test_a_file_that_cannot_be_read_now_is_no_reason_for_a_new_enrolment(
     authority: Authority, tmp_path: Path, victim: str, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +108,16 @@ def test_a_damaged_record_asks_for_a_new_enrolment(tmp_path: Path, content: byte
         load_identity(tmp_path, KEYS)
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"fleet_id": "../x"}, {"stem": "../../etc/key"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"fleet_id": "../x"},
+        {"stem": "../../etc/key"},
+        {"authorities": "../authorities.pem"},
+        {"mark": "/mark.txt"},
+    ],
+)
 def test_a_record_that_cannot_be_ours_is_refused(authority: Authority, tmp_path: Path, change: dict[str, Any]) -> None:
     identity = make_identity(authority, tmp_path)
     record = msgspec.structs.replace(identity.record, **change)
