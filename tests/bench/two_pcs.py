@@ -1,7 +1,7 @@
-"""The fleet the benchmarks measure: two PCs of one core each, and every way to spread the model over them.
+"""The fleet the benchmarks measure: two PCs of one core each, and the ways to spread the model over them.
 
-One console serves all of them side by side, each under a name of its own, so that rounds can interleave them. Only the
-one that is asked does anything.
+One console can serve several side by side, each under a name of its own. Only the one that is asked answers, but each
+has a pulse.
 """
 
 from __future__ import annotations
