@@ -16,7 +16,7 @@ from agent.cli_control import enrol_running
 from agent.control.protocol import Told
 from agent.joining import MAX_INVITE_BYTES, delete_invite, invite_text, join, own_name, read_invite
 from agent.link import invite as invites
-from agent.link.enrolment import EnrolState
+from agent.link.approval import EnrolState
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from agent.link.approval import EnrolState
 from agent.link.enrol_messages import Facts
-from agent.link.enrolment import EnrolState, enrol
+from agent.link.enrolment import enrol
 from agent.link.errors import InviteDamaged
 from agent.link.identity import Identity
 from agent.link.invite import Invite

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.control.errors import OrderRefused
 from agent.joining import join
 from agent.link import invite as invites
-from agent.link.enrolment import EnrolState
+from agent.link.approval import EnrolState
 from agent.link.errors import LinkError
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore

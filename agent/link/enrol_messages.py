@@ -21,6 +21,7 @@ OLDEST_PROTOCOL = 1
 MAX_ENROL_BYTES = 32 * 1024
 _MAC_PURPOSE = b"fallow-enrol-1"
 _RENEWAL_PURPOSE = b"fallow-renew-1"
+_AWAIT_PURPOSE = b"fallow-await-1"
 
 ShortText = Annotated[str, msgspec.Meta(max_length=200)]
 LongText = Annotated[str, msgspec.Meta(max_length=2000)]
@@ -84,6 +85,20 @@ class Renew(msgspec.Struct, frozen=True, tag=True):
     signature: Annotated[bytes, msgspec.Meta(max_length=128)]
 
 
+class Await(msgspec.Struct, frozen=True, tag=True):
+    """Agent -> console: is there an answer to what I submitted in an earlier life? Needs no invite.
+
+    `csr` is of the key of the submission; `signature` (ECDSA, SHA-256) over `await_content` proves its key. With
+    `withdraw` this PC no longer wants in.
+    """
+
+    protocol: int
+    csr: Annotated[bytes, msgspec.Meta(max_length=4096)]
+    nonce: Nonce
+    signature: Annotated[bytes, msgspec.Meta(max_length=128)]
+    withdraw: bool = False
+
+
 class Poll(msgspec.Struct, frozen=True, tag=True):
     """Agent -> console: is there an answer to what I submitted on this connection?"""
 
@@ -113,7 +128,7 @@ class Granted(msgspec.Struct, frozen=True, tag=True):
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
     """Console -> agent: no. Codes: `invite_unknown`, `invite_expired`, `invite_used_up`, `invite_revoked`; `request`,
-    `protocol`, `busy`; or the state of the device (`evicted`, `banned`, ...)."""
+    `protocol`, `busy`, `wrong_key`, `unknown`; or the state of the device (`evicted`, `banned`, ...)."""
 
     code: ShortText
     message: LongText
@@ -126,7 +141,7 @@ class Diagnosis(msgspec.Struct, frozen=True, tag=True):
     message: LongText
 
 
-FromEnrollee = Submit | Renew | Poll | Diagnose
+FromEnrollee = Submit | Renew | Await | Poll | Diagnose
 FromEnroller = EnrolHello | Pending | Granted | Refused | Diagnosis
 
 _encoder = msgspec.msgpack.Encoder()
@@ -179,3 +194,12 @@ def renewal_content(console_nonce: bytes, server_certificate: bytes, message: Re
     parts = (message.csr, server_certificate, message.certificate)
     digests = b"".join(hashlib.sha256(part).digest() for part in parts)
     return _RENEWAL_PURPOSE + console_nonce + message.nonce + digests + message.generation.to_bytes(8, "little")
+
+
+def await_content(console_nonce: bytes, server_certificate: bytes, message: Await) -> bytes:
+    """Return what the key of a submission signs to ask for its answer: bound to this conversation and this console.
+
+    Everything of `message` but its signature counts.
+    """
+    digests = hashlib.sha256(message.csr).digest() + hashlib.sha256(server_certificate).digest()
+    return _AWAIT_PURPOSE + console_nonce + message.nonce + digests + bytes([message.withdraw])

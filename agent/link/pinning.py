@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -43,7 +44,6 @@ from agent.link.errors import (
     TlsInspected,
 )
 from agent.link.identity import server_hostname, server_verifying_context
-from agent.link.invite import Invite
 from agent.link.messages import ENROL_PATH, MessageError
 from agent.link.proxies import proxy_hint
 
@@ -71,8 +71,32 @@ class VerifiedConsole:
     hello: EnrolHello
     server_certificate: bytes
 
+    @property
+    def nonce(self) -> bytes:
+        """What this console said in this conversation alone."""
+        return self.hello.nonce
 
-async def find_console(invite: Invite, now: Callable[[], float] = time.time) -> FoundConsole:
+
+class Pinned(Protocol):
+    """Where a console is said to be, and by what it is recognised: an invite, or what is kept of one."""
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Its addresses, in the order they are tried."""
+        ...
+
+    @property
+    def fleet_id(self) -> str:
+        """The fleet."""
+        ...
+
+    @property
+    def ca_spki_sha256(self) -> bytes:
+        """The hash of its authority's key."""
+        ...
+
+
+async def find_console(invite: Pinned, now: Callable[[], float] = time.time) -> FoundConsole:
     """Try the invite's addresses in order and return the first whose authority matches the pin.
 
     Raises PinMismatch, TlsInspected, ClockWrong or ProtocolMismatch if something answered and nothing fitted,
@@ -96,7 +120,7 @@ async def find_console(invite: Invite, now: Callable[[], float] = time.time) -> 
     )
 
 
-async def _check_pin(url: str, invite: Invite, now: Callable[[], float]) -> FoundConsole:
+async def _check_pin(url: str, invite: Pinned, now: Callable[[], float]) -> FoundConsole:
     async with _open(url, unverified_context(), invite.fleet_id) as connection:
         hello = await _greeting(connection, url)
         leaf_der = _peer_certificate(connection)

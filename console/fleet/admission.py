@@ -1,4 +1,4 @@
-"""What the console answers who wants in: submissions, renewals, and "why was I refused?". Knows no sockets.
+"""What the console answers who wants in: submissions, who waits for their answer, renewals. Knows no sockets.
 
 Registry calls and signatures take a millisecond or so: fit for the event loop.
 """
@@ -13,16 +13,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from agent.link.authorities import read_authorities
 from agent.link.enrol_messages import (
     OLDEST_PROTOCOL,
     PROTOCOL,
+    Await,
     Diagnose,
     Diagnosis,
     EnrolHello,
@@ -32,12 +31,14 @@ from agent.link.enrol_messages import (
     Refused,
     Renew,
     Submit,
+    await_content,
     renewal_content,
     submission_mac,
 )
 from agent.link.identity import DeviceId
 from agent.link.keys import device_code, spki_sha256
-from console.registry.access import authorise, refusal_sentence
+from console.fleet.diagnosis import diagnosed, ensure_ours
+from console.registry.access import refusal_sentence
 from console.registry.audit import Actor
 from console.registry.certificates import (
     DEVICE_LIFE,
@@ -45,7 +46,7 @@ from console.registry.certificates import (
     device_id_from_certificate,
     read_certificate,
 )
-from console.registry.devices import CLONED, DeviceRequest
+from console.registry.devices import CLONED, PENDING_LIFE_S, DeviceRequest
 from console.registry.errors import Cloned, InviteNotUsable, NotAuthorised, RequestRefused
 from console.registry.records import CertificateRecord, DeviceRecord, InviteRecord
 from console.visible import all_visible, visible
@@ -60,7 +61,9 @@ POLL_S = 2.0
 UNKNOWN = Refused("invite_unknown", "This console does not know the invite; ask your administrator for a new one.")
 _OTHER_VERSION = Refused("protocol", "This PC's Fallow does not fit the console's version; update Fallow.")
 _NO_PROOF = Refused("wrong_key", "The renewal is not signed by the key of this PC's certificate; enrol this PC again.")
-_FINE = "The console sees no reason to refuse this PC; check the network between them."
+_NOT_WAITING = Refused(
+    "unknown", "The console does not know that this PC waits for approval; ask your administrator for a new invite."
+)
 
 Expel = Callable[[DeviceId, str], None]
 """Close every link of a device, with a sentence for its user."""
@@ -121,9 +124,34 @@ class Admission:
         except InviteNotUsable as error:
             _log.info("Enrolment from %s refused: invite %s is %s", source, token_id, error.code)
             return None, Refused(f"invite_{error.code}", str(error))
-        device = self._take_in(message, spki, invite, source)
-        if device.state == "active" and device.spki_sha256 != spki.hex():
-            self._hold(device.device_id, f"it enrols again with the key {spki.hex()[:16]}, which was replaced", source)
+        return self._answered(self._take_in(message, spki, invite, source), spki.hex(), source)
+
+    def awaited(self, message: Await, nonce: bytes, source: str) -> tuple[DeviceRecord | None, FromEnroller]:
+        """Check who asks for the answer to an earlier submission; return its device (None if refused) with the answer.
+
+        The key of the request is all the proof there is and all that is needed: the invite was checked with the
+        submission, which counts whatever became of the invite since.
+        """
+        if not OLDEST_PROTOCOL <= message.protocol <= PROTOCOL:
+            return None, _OTHER_VERSION
+        try:
+            public = checked_request(message.csr)
+        except RequestRefused as error:
+            return None, Refused("request", str(error))
+        contents = [await_content(nonce, one, message) for one in self._authority.server_certificates_der]
+        self._registry.devices.expire()
+        spki = spki_sha256(public).hex()
+        device = self._registry.devices.by_spki(spki)
+        if device is None or not any(_is_signed(public, message.signature, content) for content in contents):
+            return None, _NOT_WAITING
+        if message.withdraw and device.spki_sha256 == spki and device.state in ("pending", "active"):
+            device = self._registry.devices.withdraw(device.device_id, Actor("agent", source))
+            self._expel(device.device_id, refusal_sentence(device))
+        return self._answered(device, spki, source)
+
+    def _answered(self, device: DeviceRecord, spki: str, source: str) -> tuple[DeviceRecord, FromEnroller]:
+        if device.state == "active" and device.spki_sha256 != spki:
+            self._hold(device.device_id, f"it enrols again with the key {spki[:16]}, which was replaced", source)
         return device, self.answer(device.device_id)
 
     def _take_in(self, message: Submit, spki: bytes, invite: InviteRecord, source: str) -> DeviceRecord:
@@ -155,6 +183,9 @@ class Admission:
         device = self._registry.devices.find(device_id)
         if device is None:
             return UNKNOWN
+        if device.state == "pending" and self._now() - device.created_s > PENDING_LIFE_S:
+            self._registry.devices.expire()
+            device = self._registry.devices.find(device_id) or device
         if device.state == "pending":
             return Pending(self._poll_s)
         if device.state != "active":
@@ -194,7 +225,7 @@ class Admission:
     def _signer(self, message: Renew, nonce: bytes) -> tuple[DeviceRecord, str]:
         """Return the active device whose key signed, and the key's hash. Raises NotAuthorised."""
         certificate = read_certificate(message.certificate)
-        self._ensure_ours(certificate)
+        ensure_ours(self._authority, certificate)
         device_id = device_id_from_certificate(certificate, self._authority.fleet_id)
         device = self._registry.devices.find(device_id)
         if device is None:
@@ -236,61 +267,8 @@ class Admission:
         return Granted(certificate.device_id, certificate.pem, self._authority.authorities_pem, generation)
 
     def diagnose(self, message: Diagnose, shown: bytes | None) -> Diagnosis:
-        """Say why a certificate or key is refused, or that it is not.
-
-        `shown` is the certificate the PC proved in this connection's handshake, if any: only that one counts as used.
-        """
-        if not message.certificate:
-            device = self._registry.devices.by_spki(message.spki_sha256)
-            if device is None:
-                return Diagnosis("unknown", "The console does not know this PC's key; enrol this PC again.")
-            return Diagnosis("ok" if device.state == "active" else device.state, refusal_sentence(device) or _FINE)
-        try:
-            certificate = read_certificate(message.certificate)
-            self._ensure_ours(certificate)
-            if shown == message.certificate:
-                authorise(self._registry, self._authority.fleet_id, shown)
-            else:
-                self._explain(certificate)
-        except NotAuthorised as error:
-            return Diagnosis(error.code, str(error))
-        return Diagnosis("ok", _FINE)
-
-    def _explain(self, certificate: x509.Certificate) -> None:
-        """Raise NotAuthorised for what would keep this certificate out. Anybody may ask: changes nothing."""
-        device_id = device_id_from_certificate(certificate, self._authority.fleet_id)
-        device = self._registry.devices.find(device_id)
-        if device is None:
-            raise NotAuthorised(4401, "unknown", f"The console does not know {device_id}; enrol this PC again.")
-        if device.state != "active":
-            raise NotAuthorised(4403, device.state, refusal_sentence(device))
-        public = certificate.public_key()
-        key = spki_sha256(public).hex() if isinstance(public, ec.EllipticCurvePublicKey) else ""
-        owner = self._registry.devices.by_spki(key)
-        if owner is None or owner.device_id != device_id:
-            raise NotAuthorised(4401, "wrong_key", f"The key is not the one of {device_id}; enrol this PC again.")
-        now_s = self._now()
-        if certificate.not_valid_after_utc.timestamp() < now_s:
-            raise NotAuthorised(
-                4401, "expired", "This PC's certificate has expired; Fallow renews it, else enrol this PC again."
-            )
-        if certificate.not_valid_before_utc.timestamp() > now_s:
-            raise NotAuthorised(
-                4401, "not_yet_valid", "This PC's certificate is not valid yet; check the console's clock."
-            )
-
-    def _ensure_ours(self, certificate: x509.Certificate) -> None:
-        for root in read_authorities(self._authority.authorities_pem):
-            try:
-                certificate.verify_directly_issued_by(root)
-                return
-            except (ValueError, TypeError, InvalidSignature):
-                continue
-        raise NotAuthorised(
-            4401,
-            "wrong_fleet",
-            f"This PC's certificate was not issued by the fleet {self._authority.fleet_name}; enrol this PC here.",
-        )
+        """Say why a certificate or key is refused, or that it is not; see `diagnosis`."""
+        return diagnosed(self._registry, self._authority, self._now(), message, shown)
 
 
 def _is_signed(public: ec.EllipticCurvePublicKey, signature: bytes, content: bytes) -> bool:

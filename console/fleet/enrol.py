@@ -16,7 +16,9 @@ from websockets.exceptions import ConnectionClosed
 
 from agent.link.enrol_messages import (
     MAX_ENROL_BYTES,
+    Await,
     Diagnose,
+    FromEnrollee,
     FromEnroller,
     Pending,
     Poll,
@@ -98,10 +100,14 @@ class _Conversation:
                 return
         await self._websocket.close(1000)
 
-    def _reply(self, message: Submit | Renew | Poll | Diagnose, nonce: bytes) -> FromEnroller:
+    def _reply(self, message: FromEnrollee, nonce: bytes) -> FromEnroller:
         match message:
             case Submit():
                 device, reply = self._admission.submit(message, nonce, self._source)
+                self._submitted = None if device is None else device.device_id
+                return reply
+            case Await():
+                device, reply = self._admission.awaited(message, nonce, self._source)
                 self._submitted = None if device is None else device.device_id
                 return reply
             case Renew():

@@ -7,7 +7,8 @@
                  evicted          expired          any but banned ─evict, ban, retire─► evicted, banned, retired
 
 A suspended PC comes back as it was. An expired one was away too long: an administrator's approval or a new invite
-lets it in again. An evicted or retired one needs a new invite. A banned PC never returns with any key it had.
+lets it in again. An evicted or retired one needs a new invite. A banned PC never returns with any key it had. A PC
+that no longer wants to join retires by itself.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ CLONED = (
     "Two PCs use this identity: a data folder was copied or a disk image restored. Both are held; enrol the copy anew "
     "with `fallow-agent enrol --force`, then let an administrator resume this one."
 )
+WITHDRAWN = "Its owner no longer wanted it to join."
 _MAY_RETURN = frozenset({"evicted", "expired", "retired"})
 
 
@@ -125,6 +127,15 @@ class Devices:
     def deny(self, device_id: DeviceId, reason: str, actor: Actor = CONSOLE) -> DeviceRecord:
         """Turn a pending device away, with a reason its user will read. Raises NotFound or WrongState."""
         return self._move(device_id, "evicted", before=("pending",), reason=reason, actor=actor, action="device.deny")
+
+    def withdraw(self, device_id: DeviceId, actor: Actor = CONSOLE) -> DeviceRecord:
+        """Take back what a PC asked for, in its own name, also if it was let in meanwhile and does not know it yet.
+
+        Raises NotFound or WrongState.
+        """
+        return self._move(
+            device_id, "retired", before=("pending", "active"), reason=WITHDRAWN, actor=actor, action="device.withdraw"
+        )
 
     def suspend(self, device_id: DeviceId, reason: str, actor: Actor = CONSOLE) -> DeviceRecord:
         """Keep an active device out for a while. Raises NotFound or WrongState."""

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from agent.link.bulk import Locate
 from agent.link.cutter import FrameCutter
 from agent.link.enrol_messages import (
+    Await,
     Diagnose,
     Facts,
     Poll,
@@ -269,6 +270,7 @@ def _message_seeds() -> list[bytes]:
         encode_message(Goodbye("stopping", "It stops.")),
         encode_enrol(Submit(1, bytes(8), b"csr" * 50, bytes(32), facts, bytes(32))),
         encode_enrol(Diagnose(b"der" * 90)),
+        encode_enrol(Await(1, b"csr" * 50, bytes(32), b"signature" * 8)),
         encode_enrol(Poll()),
         seal(FileTicket("reader", "holder", 60.0), _KEY),
         sign_digest("0" * 64, _KEY, b"der"),

@@ -23,6 +23,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidMessage
 from websockets.http11 import Response
 
+from agent.link.approval import EnrolState
 from agent.link.enrol_messages import (
     MAX_ENROL_BYTES,
     EnrolHello,
@@ -35,7 +36,7 @@ from agent.link.enrol_messages import (
     encode_enrol,
     submission_mac,
 )
-from agent.link.enrolment import EnrolState, enrol
+from agent.link.enrolment import enrol
 from agent.link.errors import (
     ClockWrong,
     ConsoleUnreachable,

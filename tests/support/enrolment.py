@@ -12,8 +12,9 @@ import websockets
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
+from agent.link.approval import EnrolState
 from agent.link.enrol_messages import Facts
-from agent.link.enrolment import EnrolState, enrol
+from agent.link.enrolment import enrol
 from agent.link.identity import Identity, client_context
 from agent.link.invite import Invite
 from agent.link.keystore import Keystore

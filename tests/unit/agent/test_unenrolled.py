@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.control.errors import OrderRefused
-from agent.link.enrolment import EnrolState
+from agent.link.approval import EnrolState
 from agent.link.errors import InviteExpired
 from agent.link.keystore import Keystore
 from agent.unenrolled import Unenrolled

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.link.enrol_messages import (
     MAX_ENROL_BYTES,
+    Await,
     Diagnose,
     Diagnosis,
     EnrolHello,
@@ -21,6 +22,7 @@ from agent.link.enrol_messages import (
     Poll,
     Refused,
     Submit,
+    await_content,
     decode_from_enrollee,
     decode_from_enroller,
     encode_enrol,
@@ -37,7 +39,10 @@ def make_submit(**fields: Any) -> Submit:
     return Submit(**(values | fields))
 
 
-FROM_AGENT: list[FromEnrollee] = [make_submit(), Poll(), Diagnose(b"der"), Diagnose(spki_sha256="ab" * 32)]
+FROM_AGENT: list[FromEnrollee] = [
+    make_submit(), Await(1, b"csr", bytes(32), b"sig", withdraw=True), Poll(), Diagnose(b"der"),
+    Diagnose(spki_sha256="ab" * 32),
+]  # fmt: skip
 FROM_CONSOLE: list[FromEnroller] = [
     EnrolHello(1, 1, "fleet", "Fleet", 1.5, bytes(32), b"pem"),
     Pending(2.0),
@@ -74,6 +79,9 @@ def test_what_the_console_says_is_understood_by_an_agent_only(message: FromEnrol
         make_submit(facts=make_facts(cores=-1)),
         make_submit(facts=make_facts(devices=["CPU"] * 33)),
         make_submit(facts=make_facts(key_protection="paper")),
+        Await(1, bytes(5000), bytes(32), b""),
+        Await(1, b"", bytes(31), b""),
+        Await(1, b"", bytes(32), bytes(129)),
         Diagnose(bytes(9000)),
         Diagnose(spki_sha256="AB" * 32),
     ],
@@ -124,3 +132,21 @@ def test_the_mac_depends_on_every_part(part: int) -> None:
     whole = submission_mac(*parts)
     parts[part] = b"\x01" + bytes(31)
     assert submission_mac(*parts) != whole
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (bytes(32), b"certificate", {"csr": b"another"}), (bytes(32), b"certificate", {"nonce": b"1" * 32}),
+        (bytes(32), b"certificate", {"withdraw": True}), (bytes(32), b"another console's", {}),
+        (b"1" * 32, b"certificate", {}),
+    ],
+)  # fmt: skip
+def test_what_the_key_of_a_request_signs_depends_on_every_part(other: tuple[bytes, bytes, dict[str, Any]]) -> None:
+    message = Await(1, b"csr", bytes(32), b"")
+    nonce, certificate, changes = other
+    changed = await_content(nonce, certificate, msgspec.structs.replace(message, **changes))
+    assert changed != await_content(bytes(32), b"certificate", message)
+    assert await_content(bytes(32), b"c", message) == await_content(
+        bytes(32), b"c", msgspec.structs.replace(message, signature=b"x")
+    )

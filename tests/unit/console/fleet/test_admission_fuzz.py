@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.link.enrol_messages import (
+    Await,
     Diagnose,
     Diagnosis,
     Facts,
@@ -51,6 +52,11 @@ renewals = st.builds(
     protocol=st.integers(-1, 3), certificate=st.binary(max_size=900), csr=st.binary(max_size=600),
     generation=st.integers(0, 1 << 40), nonce=nonces, signature=st.binary(max_size=128),
 )  # fmt: skip
+waits = st.builds(
+    Await,
+    protocol=st.integers(-1, 3), csr=st.binary(max_size=600), nonce=nonces, signature=st.binary(max_size=128),
+    withdraw=st.booleans(),
+)  # fmt: skip
 questions = st.builds(
     Diagnose, certificate=st.binary(max_size=900), spki_sha256=st.one_of(st.just("ab" * 32), st.just("0" * 64))
 )
@@ -68,12 +74,16 @@ def admission(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admission]:
 
 
 @TOLERANT
-@given(st.one_of(submits, renewals, questions))
+@given(st.one_of(submits, renewals, waits, questions))
 def test_any_well_formed_message_is_refused_without_harm(admission: Admission, message: FromEnrollee) -> None:
     heard = decode_from_enrollee(encode_enrol(message))
     nonce = bytes(32)
     if isinstance(heard, Submit):
         device, reply = admission.submit(heard, nonce, "10.0.0.1")
+        assert device is None
+        assert isinstance(reply, Refused)
+    elif isinstance(heard, Await):
+        device, reply = admission.awaited(heard, nonce, "10.0.0.1")
         assert device is None
         assert isinstance(reply, Refused)
     elif isinstance(heard, Renew):
@@ -95,6 +105,7 @@ def test_any_bytes_are_a_message_or_an_error_of_ours(data: bytes) -> None:
 SAMPLES: list[FromEnrollee] = [
     Submit(1, bytes(8), b"csr" * 50, bytes(32), Facts("pc", "Linux", "x86_64", "1"), bytes(32)),
     Renew(1, b"der" * 90, b"csr" * 50, 3, bytes(32), b"signature" * 8),
+    Await(1, b"csr" * 50, bytes(32), b"signature" * 8),
     Diagnose(b"der" * 90),
     Poll(),
 ]
@@ -134,6 +145,8 @@ def hammer(rounds: int, admission: Admission) -> None:
             assert isinstance(admission.renew(heard, bytes(32), ""), Refused)
         elif isinstance(heard, Submit):
             assert admission.submit(heard, bytes(32), "")[0] is None
+        elif isinstance(heard, Await):
+            assert admission.awaited(heard, bytes(32), "")[0] is None
         elif isinstance(heard, Diagnose):
             admission.diagnose(heard, None)
         with pytest.raises(InviteError):

@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from agent.link.identity import DeviceId
 from console.registry.audit import Actor
-from console.registry.devices import PENDING_LIFE_S, DeviceRequest
+from console.registry.devices import PENDING_LIFE_S, WITHDRAWN, DeviceRequest
 from console.registry.errors import InviteNotUsable, NotFound, RegistryTooNew, RegistryUnreadable, WrongState
 from console.registry.models import Base
 from console.registry.records import CertificateRecord, Deployment, DeviceRecord
@@ -366,3 +366,17 @@ def test_a_change_that_fails_leaves_no_audit_entry(registry: Registry) -> None:
     with pytest.raises(WrongState):
         registry.devices.deny(device.device_id, "no")
     assert registry.audit.list() == before
+
+
+@pytest.mark.parametrize("state", ["pending", "active"])
+def test_what_a_pc_asked_for_it_can_take_back_until_it_is_a_member(registry: Registry, state: str) -> None:
+    device = registry.devices.add_pending(make_request(registry))
+    if state == "active":
+        registry.devices.approve(device.device_id)
+    withdrawn = registry.devices.withdraw(device.device_id, Actor("agent", "10.0.0.9"))
+    assert (withdrawn.state, withdrawn.reason) == ("retired", WITHDRAWN)
+    assert registry.audit.list()[0].action == "device.withdraw"
+    with pytest.raises(WrongState):
+        registry.devices.withdraw(device.device_id)
+    again = registry.devices.add_pending(make_request(registry))
+    assert (again.device_id, again.state) == (device.device_id, "pending")
