@@ -4,13 +4,14 @@ SQLite runs in WAL mode with foreign keys on. Writers take the write lock when t
 first and wrote later could otherwise fail in the middle although a busy timeout is set.
 
 PostgreSQL is for several consoles: rows that are read to be changed are locked, and a server that does not answer
-makes a call fail within seconds, because the console's event loop waits for it.
+makes a call fail within seconds, because somebody waits for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        # SQLite's writers look again for the lock every few milliseconds, and who is unlucky gives up; ours take turns.
+        self._turn = threading.Lock() if engine.dialect.name == "sqlite" else contextlib.nullcontext()
         self._readers = sessionmaker(engine, expire_on_commit=False)
         self._writers = sessionmaker(engine.execution_options(fallow_writes=True), expire_on_commit=False)
 
@@ -69,7 +72,7 @@ class Database:
     @contextlib.contextmanager
     def writing(self) -> Iterator[Session]:
         """A session that commits at its end, or rolls back on an exception."""
-        with self._writers.begin() as session:
+        with self._turn, self._writers.begin() as session:
             yield session
 
     @property

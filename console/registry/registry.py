@@ -3,17 +3,20 @@
     registry = Registry.open(folder / "registry.sqlite3")
     registry.invites.create(...)      registry.devices.list(...)      registry.authenticate(token)
 
-Methods are synchronous and take well under a millisecond on SQLite, a few on PostgreSQL; they may be called from any
-thread. Each change and its audit entry are one transaction.
+Methods are synchronous, take well under a millisecond on SQLite and a few on PostgreSQL, and seconds on a day when the
+disk or the server is slow; they may be called from any thread. An event loop, which everybody's links and answers
+share, has them done for it: `await registry.ask(...)`. Each change and its audit entry are one transaction.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
+from agent.threads import finish_in_thread
 from console.registry.audit import Audit
 from console.registry.consoles import Consoles
 from console.registry.database import Database
@@ -32,12 +35,19 @@ from console.registry.sightings import Sightings
 from console.registry.usage import UsageLog
 from console.registry.users import Users
 
+T = TypeVar("T")
+
+AT_ONCE = 8
+"""How many calls are done for event loops at the same time; the others wait. Fewer than the database's connections."""
+
 
 class Registry:
     """The parts of the registry, over one database. `now` is the clock (Unix seconds)."""
 
     def __init__(self, database: Database, now: Callable[[], float]) -> None:
         self._database = database
+        # Its own, so that what else takes threads for long keeps nobody out.
+        self._threads = ThreadPoolExecutor(AT_ONCE, "registry")
         self.audit = Audit(database, now)
         self.devices = Devices(database, now)
         self.device_keys = DeviceKeys(database, now)
@@ -67,13 +77,21 @@ class Registry:
         """Return who a bearer token stands for now, an API key or a login; None for any that is not alive."""
         return self.keys.authenticate(token) or self.sessions.authenticate(token)
 
+    async def ask(self, work: Callable[[], T]) -> T:
+        """Have calls of this registry done for an event loop, and return what they return. Raises what they raise.
+
+        Cancelling waits until they have ended: what was written is never cut off in the middle.
+        """
+        return await finish_in_thread(work, threads=self._threads)
+
     @property
     def is_shared(self) -> bool:
         """Whether other consoles may use the same database."""
         return self._database.is_shared
 
     def close(self) -> None:
-        """Close every connection; the registry cannot be used afterwards."""
+        """Close every connection; the registry cannot be used afterwards. What was asked for is done before."""
+        self._threads.shutdown()
         self._database.close()
 
     def __enter__(self) -> Self:
