@@ -70,6 +70,7 @@ from console.facts import FleetFacts
 from console.fleet.admission import Admission
 from console.fleet.clones import CloneWatch
 from console.fleet.distribution import Distribution
+from console.fleet.doorkeeper import asking, on_this_loop
 from console.fleet.enrol import EnrolHandler
 from console.fleet.hub import HEARTBEAT_S, Hub
 from console.fleet.policies import PolicyPost
@@ -80,7 +81,6 @@ from console.fleet.whereabouts import Whereabouts
 from console.libraries import LibraryShelf
 from console.metrics.collecting import ConsoleMetrics
 from console.planning import Planning
-from console.registry.access import authorise
 from console.registry.authority import Authority
 from console.registry.errors import RegistryError
 from console.registry.registry import Registry
@@ -228,8 +228,10 @@ class ConsoleService:
     async def _make_hub(self, authority: Authority, distribution: Distribution) -> PolicyPost:
         settings, signer = self._settings, Signer(authority)
         self._hub = Hub(
-            lambda certificate: authorise(self._registry, authority.fleet_id, certificate),
-            enrol=EnrolHandler(Admission(self._registry, authority, expel=self._expel)).handle,
+            asking(self._registry, authority.fleet_id, self._expel),
+            enrol=EnrolHandler(
+                Admission(self._registry, authority, expel=on_this_loop(self._expel)), ask=self._registry.ask
+            ).handle,
             files=distribution.find,
             sign=signer.sign,
             clones=CloneWatch(self._registry),

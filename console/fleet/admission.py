@@ -1,6 +1,6 @@
 """What the console answers who wants in: submissions, who waits for their answer, renewals. Knows no sockets.
 
-Registry calls and signatures take a millisecond or so: fit for the event loop.
+It is asked in threads, several at once: registry calls and signatures would hold up an event loop.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from agent.link.enrol_messages import (
 from agent.link.identity import DeviceId
 from agent.link.keys import device_code, spki_sha256
 from console.fleet.diagnosis import diagnosed, ensure_ours
+from console.fleet.doorkeeper import Expel
 from console.registry.access import refusal_sentence
 from console.registry.audit import Actor
 from console.registry.certificates import (
@@ -65,12 +66,12 @@ _NOT_WAITING = Refused(
     "unknown", "The console does not know that this PC waits for approval; ask your administrator for a new invite."
 )
 
-Expel = Callable[[DeviceId, str], None]
-"""Close every link of a device, with a sentence for its user."""
-
 
 class Admission:
-    """Decides on enrolments and renewals. `expel` is called with a device that has just been held as cloned."""
+    """Decides on enrolments and renewals. Any thread.
+
+    `expel` is called with a device that has just been held as cloned, in the thread that asked.
+    """
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from websockets.exceptions import ConnectionClosed
@@ -30,6 +31,7 @@ from agent.link.enrol_messages import (
 )
 from agent.link.identity import DeviceId
 from agent.link.messages import MessageError
+from agent.threads import InThread, finish_in_thread
 from console.fleet.admission import UNKNOWN, Admission
 from console.fleet.ratelimit import RateLimiter
 from console.registry.access import peer_certificate
@@ -47,10 +49,16 @@ _BUSY = Refused("busy", "The console is answering too many enrolments; try again
 
 
 class EnrolHandler:
-    """Answers one enrolment connection at a time per call of `handle`; share one handler for all."""
+    """Answers one enrolment connection at a time per call of `handle`; share one handler for all.
 
-    def __init__(self, admission: Admission, *, limiter: RateLimiter | None = None) -> None:
+    What is answered is decided in threads, those of `ask`: the registry is read and written, certificates are signed.
+    """
+
+    def __init__(
+        self, admission: Admission, *, ask: InThread = finish_in_thread, limiter: RateLimiter | None = None
+    ) -> None:
         self.admission = admission
+        self._ask = ask
         self._limiter = limiter or RateLimiter(burst=200, per_s=20.0)
         self._open = 0
 
@@ -64,7 +72,7 @@ class EnrolHandler:
             return
         self._open += 1
         try:
-            await _Conversation(self.admission, websocket, source).run()
+            await _Conversation(self.admission, self._ask, websocket, source).run()
         except ConnectionClosed:
             pass
         except MessageError as error:
@@ -80,8 +88,9 @@ class EnrolHandler:
 class _Conversation:
     """One connection: greeting, then answers until it ends."""
 
-    def __init__(self, admission: Admission, websocket: ServerConnection, source: str) -> None:
+    def __init__(self, admission: Admission, ask: InThread, websocket: ServerConnection, source: str) -> None:
         self._admission = admission
+        self._ask = ask
         self._websocket = websocket
         self._source = source
         self._submitted: DeviceId | None = None
@@ -92,7 +101,7 @@ class _Conversation:
         for _ in range(MAX_MESSAGES):
             async with asyncio.timeout(IDLE_S):
                 data = await self._websocket.recv()
-            reply = self._reply(decode_from_enrollee(data), hello.nonce)
+            reply = await self._reply(decode_from_enrollee(data), hello.nonce)
             if isinstance(reply, Pending):
                 await self._websocket.send(encode_enrol(reply))
             else:
@@ -100,22 +109,25 @@ class _Conversation:
                 return
         await self._websocket.close(1000)
 
-    def _reply(self, message: FromEnrollee, nonce: bytes) -> FromEnroller:
+    async def _reply(self, message: FromEnrollee, nonce: bytes) -> FromEnroller:
+        admission = self._admission
         match message:
             case Submit():
-                device, reply = self._admission.submit(message, nonce, self._source)
+                device, reply = await self._ask(partial(admission.submit, message, nonce, self._source))
                 self._submitted = None if device is None else device.device_id
                 return reply
             case Await():
-                device, reply = self._admission.awaited(message, nonce, self._source)
+                device, reply = await self._ask(partial(admission.awaited, message, nonce, self._source))
                 self._submitted = None if device is None else device.device_id
                 return reply
             case Renew():
-                return self._admission.renew(message, nonce, self._source)
+                return await self._ask(partial(admission.renew, message, nonce, self._source))
             case Poll():
-                return UNKNOWN if self._submitted is None else self._admission.answer(self._submitted)
+                return (
+                    UNKNOWN if self._submitted is None else await self._ask(partial(admission.answer, self._submitted))
+                )
             case Diagnose():
-                return self._admission.diagnose(message, peer_certificate(self._websocket))
+                return await self._ask(partial(admission.diagnose, message, peer_certificate(self._websocket)))
 
 
 async def _send_and_close(websocket: ServerConnection, message: FromEnroller, code: int) -> None:

@@ -24,12 +24,13 @@ from agent.stage.types import Epoch, PipelineId, StageReport
 from console.fleet import accepting
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks, StageLink
+from console.fleet.doorkeeper import Authorise, Doorkeeper
 from console.fleet.events import AgentLost, AgentView, FleetEvent
 from console.fleet.lately import Lately
 from console.fleet.linkwatch import LinkWatch
 from console.fleet.orders import ADVANCE_S, DELIVERY_S, LOAD_STALL_S, Orders, Sign
 from console.fleet.peers import Peers
-from console.fleet.reception import Authorise, Handler, Reception, check_path
+from console.fleet.reception import Handler, Reception, check_path
 from console.fleet.relay import OnFrame, OnPass, Relay, StageBytes
 from console.fleet.session import OnProgress
 from console.fleet.sessions import Listener, Sessions
@@ -47,10 +48,10 @@ HEARTBEAT_S = 2.0
 class Hub:
     """Agents' links, liveness, loading and relay.
 
-    `authorise` turns a peer's certificate (DER, None without one) into its record or raises NotAuthorised; `enrol`
-    serves one connection; `files` finds what bulk links may fetch; `sign` gives the console's word for a library's
-    digest to those who load it. `clones` finds two PCs with one identity; without it the newest of two
-    sessions wins. `hands_over` promises that somebody unloads what leaving agents hold.
+    `authorise` turns a peer's certificate (DER, None without one) into its record or raises NotAuthorised, at once or
+    after a while (see `doorkeeper`); `enrol` serves one connection; `files` finds what bulk links may fetch; `sign`
+    gives the console's word for a library's digest to those who load it. `clones` finds two PCs with one identity;
+    without it the newest of two sessions wins. `hands_over` promises that somebody unloads what leaving agents hold.
     Listeners are called on the event loop and must not block.
     """
 
@@ -78,12 +79,14 @@ class Hub:
         )
         # Made anew at each start and told to agents in Welcome: nothing on any disk can sign a ticket.
         key = Ed25519PrivateKey.generate()
-        self._uplink_gate = UplinkGate(authorise, self._sessions, self._relay)
+        doorkeeper = Doorkeeper(authorise)
+        self._uplink_gate = UplinkGate(doorkeeper, self._sessions, self._relay)
         self._direct = DirectLinks(self._say_to, key, allowed=direct_links)
         self._peers = Peers(key, allowed=direct_links)
         self._orders = Orders(self._sessions, sign, direct=self._direct.allowed)
+        self._clones = clones
         self._reception = Reception(
-            authorise,
+            doorkeeper,
             enrol,
             files,
             clones,
@@ -135,6 +138,8 @@ class Hub:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
         await self._sessions.closed()
+        if self._clones is not None:
+            await self._clones.stop()
         self._server = None
 
     # What the console asks of the fleet
@@ -184,6 +189,10 @@ class Hub:
     async def deliver(self, device_id: str, layers: LayerRange, timeout_s: float = DELIVERY_S) -> None:
         """Let a PC fetch layers into its store. Raises DeliveryFailed."""
         await self._orders.deliver(device_id, layers, timeout_s)
+
+    def linked(self) -> list[str]:
+        """List the devices that have any link, also those that have not joined."""
+        return self._reception.linked()
 
     def has_files(self, device_id: str, sha256: Sequence[str]) -> bool:
         """Whether a connected PC said that it has all of these model files."""

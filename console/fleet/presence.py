@@ -14,7 +14,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.closing import CloseCode
 from agent.link.identity import DeviceId
-from agent.threads import finish_in_thread
 from console.fleet.hub import Hub
 from console.fleet.policies import PolicyPost
 from console.fleet.upkeep import stopped_within
@@ -74,7 +73,7 @@ class Presence:
             self._stopping.set()
             await self._task
             self._task = None
-            await finish_in_thread(partial(self._registry.consoles.leave, self._authority.console_id))
+            await self._registry.ask(partial(self._registry.consoles.leave, self._authority.console_id))
 
     async def _run(self) -> None:
         failed = False
@@ -92,7 +91,7 @@ class Presence:
     async def once(self) -> None:
         """Tell and hear everything once."""
         held = {agent.device_id: agent.connected_s for agent in self._hub.agents()}
-        unwanted = await finish_in_thread(partial(self._exchange, held))
+        unwanted = await self._registry.ask(partial(self._exchange, held, self._hub.linked()))
         for device_id, sentence in unwanted:
             self._hub.disconnect(device_id, CloseCode.NOT_APPROVED, "revoked", sentence)
         if self._post is not None and self._round % GREET_EVERY == 0:
@@ -107,7 +106,8 @@ class Presence:
         except Exception:  # the edge of what this round does for others: revocations must be heard of all the same
             log.exception("The administrator's policy cannot be passed on; it is tried again.")
 
-    def _exchange(self, held: dict[str, float]) -> list[tuple[DeviceId, str]]:
+    def _exchange(self, held: dict[str, float], linked: list[str]) -> list[tuple[DeviceId, str]]:
+        """`held`: who has joined; `linked`: who has any link, also one that only fetches files."""
         consoles, console_id = self._registry.consoles, self._authority.console_id
         if self._round % GREET_EVERY == 0:
             consoles.greet(console_id, self._name)
@@ -121,7 +121,7 @@ class Presence:
             log.warning("Device %s is held: two consoles are linked to a PC with its identity.", device_id)
             self._registry.devices.quarantine(device_id, "two consoles are linked to a program with its identity")
         unwanted = []
-        for device_id in consoles.unwanted(console_id):
+        for device_id in consoles.unwanted(linked):
             record = self._registry.devices.find(device_id)
             unwanted.append((device_id, "" if record is None else refusal_sentence(record)))
         return unwanted

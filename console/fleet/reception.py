@@ -1,14 +1,13 @@
 """The reception of the agents' port: who comes in on which path, and what they say there. Event loop only.
 
-Every link but `/enrol` is let in by certificate and registry look-up, on each accept. What is said on it only ever
-concerns the device that says it.
+Every link but `/enrol` is let in by certificate and registry look-up, on each accept; until then nothing it says is
+looked at. What is said on it only ever concerns the device that says it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import time
 from collections import defaultdict
@@ -19,6 +18,7 @@ import msgspec
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
+from websockets.protocol import State
 
 from agent.link.bulk import Find, serve_files
 from agent.link.closing import CloseCode, close_reason
@@ -54,6 +54,7 @@ from agent.link.stage_messages import DirectState, StageFailed, StageReady
 from agent.logs.about import about
 from console.fleet.clones import CloneWatch
 from console.fleet.direct import DirectLinks
+from console.fleet.doorkeeper import Doorkeeper
 from console.fleet.events import AgentAvailable, AgentLeaving, AgentTold, AgentYielded, StageDied
 from console.fleet.peers import Peers
 from console.fleet.relay import Relay
@@ -70,7 +71,6 @@ HELLO_WAIT_S = 10.0
 PATHS = (ENROL_PATH, CONTROL_PATH, DATA_PATH, BULK_PATH)
 
 Handler = Callable[[ServerConnection], Awaitable[None]]
-Authorise = Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]]
 
 
 class Reception:
@@ -78,7 +78,7 @@ class Reception:
 
     def __init__(
         self,
-        authorise: Authorise,
+        doorkeeper: Doorkeeper,
         enrol: Handler,
         files: Find,
         clones: CloneWatch | None,
@@ -90,7 +90,7 @@ class Reception:
         heartbeat_s: float,
         hands_over: bool,
     ) -> None:
-        self._authorise = authorise
+        self._doorkeeper = doorkeeper
         self._enrol = enrol
         self._files = files
         self._clones = clones
@@ -101,8 +101,7 @@ class Reception:
         self._heartbeat_s = heartbeat_s
         self._hands_over = hands_over
         self._links: defaultdict[str, set[ServerConnection]] = defaultdict(set)
-        """Every link that was let in, by device, from the first moment: also one that has said nothing yet."""
-        self._disconnected = 0
+        """Every link that is let in, by device, from the first moment: also one that has said nothing yet."""
         self.bulk_bytes = 0
         """Of model files, on all bulk links so far."""
 
@@ -117,7 +116,7 @@ class Reception:
             if path == ENROL_PATH:
                 await self._enrol(link)
                 return
-            record = await self._check(link)
+            record = await self._doorkeeper.let_in(peer_certificate(link))
             saying.enter_context(about(device=record.device_id))
             with self._listed(record.device_id, link):
                 if path == CONTROL_PATH:
@@ -141,11 +140,11 @@ class Reception:
 
     def disconnect(self, device_id: str, close_code: CloseCode, code: str, message: str) -> None:
         """Close every link of a device at once (revoked: NOT_APPROVED, `revoked`). Also right if it has none."""
-        self._disconnected += 1
+        self._doorkeeper.put_out(device_id)
         session = self._sessions.find(device_id)
         if session is not None:
             self._sessions.lose(session, message, close_code, code)
-        for link in self._links.get(device_id, ()):
+        for link in self._links.pop(device_id, ()):
             self._sessions.close(link, close_code, close_reason(code, message))
 
     async def _refuse(self, link: ServerConnection, error: NotAuthorised) -> None:
@@ -154,26 +153,20 @@ class Reception:
             self.disconnect(error.device_id, CloseCode(error.close_code), error.code, str(error))
         await link.close(error.close_code, close_reason(error.code, str(error)))
 
-    async def _check(self, link: ServerConnection) -> DeviceRecord:
-        while True:
-            before = self._disconnected
-            record = self._authorise(peer_certificate(link))
-            if not inspect.isawaitable(record):
-                return record
-            found = await record
-            # What was read before somebody was disconnected may be about just that device.
-            if before == self._disconnected:
-                return found
-
     @contextlib.contextmanager
     def _listed(self, device_id: str, link: ServerConnection) -> Iterator[None]:
         self._links[device_id].add(link)
         try:
             yield
         finally:
-            self._links[device_id].discard(link)
-            if not self._links[device_id]:
-                del self._links[device_id]
+            links = self._links.get(device_id, set())
+            links.discard(link)
+            if not links:
+                self._links.pop(device_id, None)
+
+    def linked(self) -> list[str]:
+        """List the devices that have any link."""
+        return list(self._links)
 
     async def _serve_control(self, link: ServerConnection, record: DeviceRecord) -> None:
         async with asyncio.timeout(HELLO_WAIT_S):
@@ -188,6 +181,10 @@ class Reception:
         mark = ""
         if self._clones is not None:
             mark = await self._clones.admit(record.device_id, hello.mark, self._sessions.control_link, _source(link))
+        if link.state is not State.OPEN or link not in self._links.get(record.device_id, ()):
+            # Gone or put out meanwhile: there is to be no session, and none of an older link has to make room.
+            await link.wait_closed()
+            return
         loop = asyncio.get_running_loop()
         # The names of thousands of files are not kept with every session: the index of peers has them.
         introduction = msgspec.structs.replace(
@@ -200,7 +197,7 @@ class Reception:
         )
         session = Session(record, link, introduction, time.time(), loop.time())
         self._sessions.add(session)
-        self._peers.joined(session.device_id, session.control.remote_address[0], hello.held_sha256)
+        self._peers.joined(session.device_id, _source(link), hello.held_sha256)
         try:
             post(link, encode_message(self._welcome(session, mark)))
             # A device that was revoked says nothing more that counts, though its link takes a moment to close.
@@ -275,7 +272,7 @@ class Reception:
             self._take_note(session.device_id, message)
         elif session.take_answer(message, now_s):
             if isinstance(message, StageReady):
-                self._direct.ready(session.device_id, message, session.control.remote_address[0])
+                self._direct.ready(session.device_id, message, _source(session.control))
         elif isinstance(message, StageFailed):
             self._sessions.emit(
                 StageDied(session.device_id, message.pipeline, message.epoch, message.stage, message.message)

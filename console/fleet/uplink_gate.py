@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable
-
 from agent.link.frames import FrameError
+from console.fleet.doorkeeper import Doorkeeper
 from console.fleet.relay import Relay
 from console.fleet.sessions import Sessions
 from console.fleet.uplinks import Uplink
 from console.registry.errors import NotAuthorised
-from console.registry.records import DeviceRecord
 
 
 class UplinkGate:
     """The owner of all uplinks: admits them by certificate, session and route, and relays what they carry."""
 
-    def __init__(
-        self,
-        authorise: Callable[[bytes | None], DeviceRecord | Awaitable[DeviceRecord]],
-        sessions: Sessions,
-        relay: Relay,
-    ) -> None:
-        self._authorise = authorise
+    def __init__(self, doorkeeper: Doorkeeper, sessions: Sessions, relay: Relay) -> None:
+        self._doorkeeper = doorkeeper
         self._sessions = sessions
         self._relay = relay
 
     async def admit(self, link: Uplink, certificate_der: bytes | None) -> str:
         """Take a stage's own link and return its device. Raises NotAuthorised: who it is, or it holds no such stage."""
-        found = self._authorise(certificate_der)
-        record = await found if inspect.isawaitable(found) else found
+        record = await self._doorkeeper.let_in(certificate_der)
         session, stage = self._sessions.find(record.device_id), link.stage
         if session is None or session.data is None or stage is None:
             raise NotAuthorised(4403, "control_first", "This PC's agent is not connected.")

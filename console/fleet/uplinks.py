@@ -129,6 +129,10 @@ class Uplink(asyncio.BufferedProtocol):
         except NotAuthorised as error:
             self._refuse(error.code, str(error))
             return
+        except Exception:  # the edge of a task nobody awaits: the stage's PC hears of it, the log the cause
+            log.exception("A stage's link could not be let in.")
+            self._refuse("error", "The console could not find out who this is; its log says why.")
+            return
         self._deadline.cancel()
         self._cutter.max_bytes = MAX_FRAME_BYTES
         answer = Frame(FrameType.TAKEN, header.pipeline, header.epoch, 0, 0, header.stage, b"", None)

@@ -92,13 +92,11 @@ class Consoles:
         with self._database.reading() as session:
             return {row.device_id: row.name for row in session.execute(query)}
 
-    def unwanted(self, console_id: str) -> list[DeviceId]:
-        """Return the PCs a console holds although they are not active any more: another console took them out."""
-        query = (
-            select(LinkRow.device_id)
-            .join(DeviceRow, DeviceRow.device_id == LinkRow.device_id)
-            .where(LinkRow.console_id == console_id, DeviceRow.state != "active")
-        )
+    def unwanted(self, linked: Sequence[str]) -> list[DeviceId]:
+        """Return those of a console's linked PCs that are not active any more: another console took them out."""
+        if not linked:
+            return []
+        query = select(DeviceRow.device_id).where(DeviceRow.device_id.in_(linked), DeviceRow.state != "active")
         with self._database.reading() as session:
             return [DeviceId(device_id) for device_id in session.scalars(query)]
 

@@ -289,8 +289,8 @@ async def test_a_pc_that_is_revoked_between_coming_in_and_saying_hello_is_cut_of
 
 async def test_a_revocation_during_the_look_up_is_not_missed(scene: Scene) -> None:
     fleet = scene.fleet
-    reception, eve = fleet.hub._reception, fleet.enrol("eve")
-    look_up, looking, go_on = reception._authorise, asyncio.Event(), asyncio.Event()
+    doorkeeper, eve = fleet.hub._reception._doorkeeper, fleet.enrol("eve")
+    look_up, looking, go_on = doorkeeper._authorise, asyncio.Event(), asyncio.Event()
 
     async def slow(certificate: bytes | None) -> Any:
         record = look_up(certificate)
@@ -298,7 +298,7 @@ async def test_a_revocation_during_the_look_up_is_not_missed(scene: Scene) -> No
         await go_on.wait()
         return record
 
-    reception._authorise = slow
+    doorkeeper._authorise = slow
     link = await fleet.dialler(eve).dial(CONTROL_PATH)
     await looking.wait()
     fleet.set_state(eve.device_id, "banned")

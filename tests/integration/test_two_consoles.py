@@ -18,7 +18,7 @@ from agent.link.enrolment import enrol
 from agent.link.identity import Identity, client_context, load_identity
 from agent.link.invite import decode
 from agent.link.keystore import Keystore
-from agent.link.messages import CONTROL_PATH, DATA_PATH, encode_message
+from agent.link.messages import BULK_PATH, CONTROL_PATH, DATA_PATH, encode_message
 from agent.link.renewal import renew
 from agent.membership import Membership
 from console.client import AdminClient
@@ -122,6 +122,16 @@ async def test_a_pc_of_one_console_is_seen_by_the_other_and_may_be_revoked_there
         await agent.control.wait_closed()
     assert agent.control.close_code == 4403
     await until_seen(second, agent.device_id, "offline", elsewhere=False)
+
+
+async def test_a_pc_that_only_fetches_files_may_be_revoked_at_the_other_console(two: Two, tmp_path: Path) -> None:
+    first, second = two
+    identity = await join(first, tmp_path / "pc")
+    bulk = await Dialler(first.agents_urls(), client_context(identity), identity.server_hostname).dial(BULK_PATH)
+    await ask(second, lambda console: console.revoke(identity.device_id, reason="Sold."))
+    async with asyncio.timeout(PATIENCE_S):
+        await bulk.wait_closed()
+    assert bulk.close_code == 4403
 
 
 async def test_a_policy_that_cannot_be_passed_on_keeps_no_revocation_back(

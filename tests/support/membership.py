@@ -23,9 +23,9 @@ from agent.service import AgentService
 from agent.settings import AgentSettings
 from console.fleet.admission import Admission
 from console.fleet.clones import CloneWatch
+from console.fleet.doorkeeper import asking, on_this_loop
 from console.fleet.enrol import EnrolHandler
 from console.fleet.hub import Hub
-from console.registry.access import authorise
 from console.registry.authority import Authority
 from console.registry.models import DeviceRow
 from console.registry.records import DeviceRecord
@@ -128,8 +128,10 @@ async def open_office(folder: Path, *, database: str = "", pong_wait_s: float = 
             hub.disconnect(device_id, CloseCode.NOT_APPROVED, "suspended", sentence)
 
         hub = Hub(
-            lambda certificate: authorise(registry, authority.fleet_id, certificate),
-            enrol=EnrolHandler(Admission(registry, authority, poll_s=0.02, expel=expel)).handle,
+            asking(registry, authority.fleet_id, expel),
+            enrol=EnrolHandler(
+                Admission(registry, authority, poll_s=0.02, expel=on_this_loop(expel)), ask=registry.ask
+            ).handle,
             files=lambda sha256: None,
             clones=CloneWatch(registry, pong_wait_s=pong_wait_s),
             heartbeat_s=PATIENCE_S,
