@@ -269,7 +269,7 @@ class Admission:
 
     def diagnose(self, message: Diagnose, shown: bytes | None) -> Diagnosis:
         """Say why a certificate or key is refused, or that it is not; see `diagnosis`."""
-        return diagnosed(self._registry, self._authority, self._now(), message, shown)
+        return diagnosed(self._registry, self._authority, self._now(), message, shown, expel=self._expel)
 
 
 def _is_signed(public: ec.EllipticCurvePublicKey, signature: bytes, content: bytes) -> bool:

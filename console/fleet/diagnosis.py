@@ -10,7 +10,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from agent.link.authorities import read_authorities
 from agent.link.enrol_messages import Diagnose, Diagnosis
+from agent.link.identity import DeviceId
 from agent.link.keys import spki_sha256
+from console.fleet.doorkeeper import Expel
 from console.registry.access import authorise, refusal_sentence
 from console.registry.certificates import device_id_from_certificate, read_certificate
 from console.registry.errors import NotAuthorised
@@ -23,11 +25,12 @@ _FINE = "The console sees no reason to refuse this PC; check the network between
 
 
 def diagnosed(
-    registry: Registry, authority: Authority, now_s: float, message: Diagnose, shown: bytes | None
+    registry: Registry, authority: Authority, now_s: float, message: Diagnose, shown: bytes | None, *, expel: Expel
 ) -> Diagnosis:
     """Say why a certificate or key is refused, or that it is not.
 
-    `shown` is the certificate the PC proved in this connection's handshake, if any: only that one counts as used.
+    `shown` is the certificate the PC proved in this connection's handshake, if any: only that one counts as used, and
+    `expel` is called if that shows that two PCs use it.
     """
     if not message.certificate:
         device = registry.devices.by_spki(message.spki_sha256)
@@ -42,6 +45,8 @@ def diagnosed(
         else:
             _explain(registry, authority, now_s, certificate)
     except NotAuthorised as error:
+        if error.device_id:
+            expel(DeviceId(error.device_id), str(error))
         return Diagnosis(error.code, str(error))
     return Diagnosis("ok", _FINE)
 

@@ -13,19 +13,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 from sqlalchemy.exc import OperationalError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from agent.link.closing import CloseCode
 from agent.link.credentials import client_tls
-from agent.link.enrol_messages import Diagnosis
+from agent.link.enrol_messages import Diagnose, Diagnosis, encode_enrol
 from agent.link.frames import Frame, FrameType, decode, encode
 from agent.link.identity import Identity, client_context, credentials_of, load_identity
 from agent.link.messages import (
     BULK_PATH,
     CONTROL_PATH,
     DATA_PATH,
+    ENROL_PATH,
     STAGE_PROTOCOL,
     MarkKept,
     Welcome,
@@ -370,16 +372,26 @@ async def test_a_registry_that_fails_costs_a_stage_its_link_and_is_told(
     assert [agent.device_id for agent in office.hub.agents()] == [serving.device_id]
 
 
-async def test_a_replaced_key_on_a_stages_link_has_the_device_held_at_once(
-    office: Office, serving: Identity, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("shown_on", ["stage", "door", "files"])
+async def test_a_replaced_key_has_the_device_held_at_once_wherever_it_is_shown(
+    office: Office, serving: Identity, monkeypatch: pytest.MonkeyPatch, shown_on: str
 ) -> None:
     monkeypatch.setattr(office.registry.device_keys, "use", lambda device_id, key: "outdated")
     renewed = msgspec.structs.replace(office.device(), spki_sha256="ab")
     monkeypatch.setattr(office.registry.devices, "find", lambda device_id: renewed)
-    wire = await dial_stage(office, serving)
-    answer = await told(wire)
-    assert msgspec.msgpack.decode(answer.table, type=Nack).code == "suspended"
-    wire.close()
+    if shown_on == "stage":
+        wire = await dial_stage(office, serving)
+        assert msgspec.msgpack.decode((await told(wire)).table, type=Nack).code == "suspended"
+        wire.close()
+    elif shown_on == "files":
+        assert await refusal(await dial(office, serving, BULK_PATH)) == CloseCode.NOT_APPROVED
+    else:
+        url, context = f"{office.url}{ENROL_PATH}", client_context(serving)
+        question = Diagnose(certificate=serving.certificate.public_bytes(Encoding.DER))
+        async with connect(url, ssl=context, server_hostname=serving.server_hostname, proxy=None) as door:
+            await door.recv()
+            await door.send(encode_enrol(question))
+            assert await door.recv(decode=False)
     # Nobody else tells the PC that is here with the same identity.
     await until(lambda: office.hub.linked() == [])
     assert office.device().state == "suspended"
