@@ -25,6 +25,7 @@ from agent.cli_control import add_commands, ask_status, status_lines
 from agent.cli_enrol import add_enrol, identity_for_run
 from agent.cli_update import add_update, run_with_updates
 from agent.control.errors import ControlError, ControlUnavailable
+from agent.link.approval import awaited
 from agent.link.errors import LinkError
 from agent.link.identity import Identity
 from agent.link.keystore import Keystore
@@ -216,6 +217,11 @@ def _status(options: argparse.Namespace) -> int:
     elif status is not None:
         running = True
         print("\n".join(status_lines(status)))
+    elif not running and (waiting := awaited(options.data / "identity")) is not None:
+        print(
+            f"The agent is not running. This PC waits for an administrator's approval; its code is "
+            f"{waiting.device_code}. It goes on waiting when the agent runs."
+        )
     elif state is None:
         print("The agent has not run yet; start it with `fallow-agent run`.")
     elif not running:

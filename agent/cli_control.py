@@ -16,6 +16,7 @@ from agent.control.client import ControlClient
 from agent.control.errors import NotRunning
 from agent.control.protocol import (
     Answer,
+    CancelEnrolment,
     ChangeSetting,
     ContributeNow,
     Done,
@@ -92,6 +93,12 @@ def ask_status(folder: Path) -> Status | None:
 def enrol_running(folder: Path, invite: str, name: str, on_told: Callable[[Told], None]) -> str:
     """Let the running agent enrol this PC; returns its sentence. Raises ControlError."""
     answer = give_order(folder, lambda id_: Enrol(id_, invite, name), on_told)
+    return answer.said if isinstance(answer, Done) else ""
+
+
+def cancel_running(folder: Path) -> str:
+    """Let the running agent stop waiting for approval; returns its sentence. Raises ControlError."""
+    answer = give_order(folder, CancelEnrolment)
     return answer.said if isinstance(answer, Done) else ""
 
 

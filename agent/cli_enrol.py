@@ -12,15 +12,26 @@ import logging
 import sys
 from pathlib import Path
 
-from agent.cli_control import enrol_running
+from agent.cli_control import cancel_running, enrol_running
 from agent.control.protocol import Told
-from agent.joining import MAX_INVITE_BYTES, delete_invite, invite_text, join, own_name, read_invite
+from agent.first_run import delete_if_of
+from agent.joining import (
+    MAX_INVITE_BYTES,
+    UNHEARD,
+    WAITS_NO_MORE,
+    delete_invite,
+    invite_text,
+    join,
+    own_name,
+    read_invite,
+)
 from agent.link import invite as invites
-from agent.link.approval import EnrolState
+from agent.link.approval import EnrolState, await_approval, awaited, withdraw
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable
 from agent.link.identity import Identity, ensure_made_here, load_identity
 from agent.link.keystore import Keystore
 from agent.link.leftovers import clear_leftovers
+from agent.link.waiting import Waiting
 from agent.settings import DataFolderBusy, lock_folder
 
 log = logging.getLogger(__name__)
@@ -35,11 +46,12 @@ def add_enrol(commands: argparse._SubParsersAction[argparse.ArgumentParser], com
     enrolling.add_argument("--name", default=own_name(), help="what the console calls this PC (default: its host name)")
     enrolling.add_argument("--force", action="store_true", help="replace a usable identity")
     enrolling.add_argument("--delete-invite-file", action="store_true", help="delete the invite once it was used")
+    enrolling.add_argument("--cancel", action="store_true", help="stop waiting for an administrator's approval")
     enrolling.set_defaults(command=_enrol)
 
 
 def identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> tuple[Identity | None, str]:
-    """Load this PC's identity; only without one is the invite looked at, and then it is used up.
+    """Load this PC's identity; only without one does it wait for its approval or use up the invite.
 
     Who waits for an identity gets None, and why one that is here is of no use, if so: the running agent joins, and
     whoever looks sees how far it is. One that is locked or out of reach is no reason to wait for another.
@@ -57,6 +69,9 @@ def identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> t
     except IdentityMissing:
         if wait:
             return None, ""
+        waiting = awaited(folder / "identity")
+        if waiting is not None:
+            return _go_on_waiting(folder, waiting, invite_file), ""
         if invite_file is None:
             raise
         invite = invites.decode(_read_invite(invite_file))
@@ -65,7 +80,33 @@ def identity_for_run(folder: Path, invite_file: Path | None, *, wait: bool) -> t
     return identity, ""
 
 
+def _go_on_waiting(folder: Path, waiting: Waiting, invite_file: Path | None) -> Identity:
+    """Wait for what an earlier run asked for; whatever the answer, the invite it asked with has done its work."""
+    telling, keystore = _Telling(), Keystore("agent")
+    try:
+        return asyncio.run(await_approval(folder / "identity", waiting, keystore=keystore, on_state=telling.take))
+    finally:
+        if invite_file is not None and awaited(folder / "identity") is None:
+            delete_if_of(invite_file, waiting.token_id)
+
+
+def _cancel(folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with lock_folder(folder):
+            if awaited(folder / "identity") is None:
+                print("This PC does not wait for approval.")
+                return 0
+            heard = asyncio.run(withdraw(folder / "identity", keystore=Keystore("agent")))
+            print(WAITS_NO_MORE if heard else UNHEARD)
+    except DataFolderBusy:
+        print(cancel_running(folder))
+    return 0
+
+
 def _enrol(options: argparse.Namespace) -> int:
+    if options.cancel:
+        return _cancel(options.data)
     text = _read_invite(options.invite_file)
     invite = invites.decode(text)
     options.data.mkdir(parents=True, exist_ok=True)
@@ -91,9 +132,13 @@ class _Telling:
 
     def __init__(self) -> None:
         self._phase = ""
+        self._said = ""
 
     def take(self, state: EnrolState) -> None:
         self._say(state.phase, state.device_code)
+        if state.said and state.said != self._said:
+            print(f"Still waiting: {state.said}", flush=True)
+        self._said = state.said
 
     def tell(self, told: Told) -> None:
         self._say(told.phase, told.text)

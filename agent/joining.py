@@ -25,6 +25,11 @@ from agent.link.keystore import Keystore
 log = logging.getLogger(__name__)
 
 MAX_INVITE_BYTES = 64 * 1024
+WAITS_NO_MORE = "This PC no longer waits for approval; to join later it needs a new invite."
+UNHEARD = (
+    "This PC no longer waits for approval, but the console cannot be told now and lists it for up to seven days; to "
+    "join later it needs a new invite."
+)
 
 
 def own_name() -> str:

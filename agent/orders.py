@@ -53,6 +53,10 @@ class Life(Protocol):
         """Join a fleet; returns a sentence. Raises OrderRefused."""
         ...
 
+    async def cancel_enrolment(self) -> str:
+        """Stop waiting for approval; returns a sentence. Raises OrderRefused."""
+        ...
+
     async def leave(self) -> None:
         """Leave the fleet. Raises OrderRefused."""
         ...
@@ -198,6 +202,9 @@ class Orders:
         )
         return wire.Done(order.id, said)
 
+    async def _cancel_enrolment(self, order: wire.CancelEnrolment, _: Tell) -> wire.Answer:
+        return wire.Done(order.id, await self._life.cancel_enrolment())
+
     async def _leave(self, order: wire.Leave, _: Tell) -> wire.Answer:
         await self._life.leave()
         return wire.Done(order.id, "This PC has left the fleet.")
@@ -223,6 +230,7 @@ class Orders:
         wire.RunDoctor: _doctor,
         wire.AskProbes: _probes,
         wire.Enrol: _enrol,
+        wire.CancelEnrolment: _cancel_enrolment,
         wire.Leave: _leave,
         wire.Quit: _quit,
         wire.CheckUpdate: _check_update,

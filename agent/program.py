@@ -20,7 +20,6 @@ from agent.control.endpoint import endpoint_of
 from agent.control.errors import ControlUnavailable, OrderRefused
 from agent.control.server import ControlServer
 from agent.control.status import Status
-from agent.first_run import join_with_file
 from agent.link.authorities import read_authorities
 from agent.link.closing import DuplicateSession
 from agent.link.identity import Identity
@@ -81,8 +80,7 @@ class Program:
         `means` is what updates are made with, none unless given; on `trial` this program proves itself first.
         """
         self._folder, self._settings, self._keystore = folder, settings, keystore
-        self._identity, self._why_none = identity, why_none
-        self._invite_file = invite_file
+        self._identity = identity
         self._make_service = make_service
         self._service: AgentService | None = None
         self._loop = asyncio.get_running_loop()
@@ -104,7 +102,7 @@ class Program:
             on_contributed=self._metering.end,
             on_devices=self._on_devices,
         )
-        self._unenrolled = Unenrolled(folder, keystore, self._volunteer.look_again)
+        self._unenrolled = Unenrolled(folder, keystore, self._on_enrolling, invite_file=invite_file, why_none=why_none)
         self.restarts = False
         """Whether the program is to be started again, as whatever version is current then."""
         here = Here("agent", version("fallow"), own_platform(), settings.update_channel)
@@ -180,7 +178,8 @@ class Program:
     def status(self) -> Status:
         """Describe the agent now."""
         service, identity = self._service, self._identity
-        state = AgentState("stopped", 0, time.time(), message=self._why_none) if service is None else service.state
+        why_none = self._unenrolled.said or self._unenrolled.why_none
+        state = AgentState("stopped", 0, time.time(), message=why_none) if service is None else service.state
         return status_of(
             Parts(
                 state=self._volunteer.state,
@@ -207,19 +206,17 @@ class Program:
         """Join a fleet with an invite; returns a sentence. Raises OrderRefused."""
         if self._identity is not None:
             raise OrderRefused("This PC is in a fleet already; leave it first.", "not_now")
-        identity = await self._unenrolled.join(invite, name, tell)
-        self._identity, self._why_none, self._invite_file = identity, "", None
+        return self._be(await self._unenrolled.join(invite, name, tell))
+
+    async def cancel_enrolment(self) -> str:
+        """Stop waiting for an administrator's approval; returns a sentence. Raises OrderRefused."""
+        return await self._unenrolled.cancel()
+
+    def _be(self, identity: Identity) -> str:
+        self._identity = identity
+        self._unenrolled.forget_file()
         self._enrolled.set()
         return f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}."
-
-    async def _enrol_by_itself(self, invite: str, name: str, tell: Callable[[str, str], None]) -> str:
-        """As `enrol`, where nobody waits for the answer: why it failed is shown with the status."""
-        try:
-            return await self.enrol(invite, name, tell)
-        except OrderRefused as error:
-            self._why_none = str(error)
-            self._tell_clients()
-            raise
 
     async def leave(self) -> None:
         """Leave the fleet: say so to the console, end everything, delete the identity. Raises OrderRefused."""
@@ -238,7 +235,7 @@ class Program:
         self._volunteer.keeper = self._keeper()
         async with self._volunteering(self._unenrolled):
             waits = [asyncio.create_task(event.wait()) for event in (self._stopping, self._enrolled)]
-            joining = asyncio.create_task(join_with_file(self._invite_file, self._enrol_by_itself), name="first run")
+            joining = asyncio.create_task(self._unenrolled.join_by_itself(self._be), name="joining")
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -300,6 +297,10 @@ class Program:
     def _see(self, source: str) -> None:
         """Called in a thread of the board."""
         self._volunteer.seen(source)
+
+    def _on_enrolling(self) -> None:
+        self._tell_clients()
+        self._volunteer.look_again()
 
     def _tell_clients(self) -> None:
         self._server.changed()

@@ -31,7 +31,7 @@ MAX_REQUEST_BYTES = 128 * 1024
 MAX_ANSWER_BYTES = 1024 * 1024
 """A year of history by the day is 40 KB."""
 
-RefusalCode = Literal["protocol", "bad_message", "not_allowed", "not_now", "unknown", "bad_value", "failed"]
+RefusalCode = Literal["protocol", "bad_message", "not_allowed", "not_now", "unknown", "bad_value", "failed", "denied"]
 
 
 class ControlProtocolError(Exception):
@@ -132,6 +132,12 @@ class Enrol(msgspec.Struct, frozen=True, tag=True):
         return f"Enrol(id={self.id}, name={self.name!r})"  # the invite is a secret
 
 
+class CancelEnrolment(msgspec.Struct, frozen=True, tag=True):
+    """Stop waiting for an administrator's approval: tell the console, forget the request."""
+
+    id: int
+
+
 class Leave(msgspec.Struct, frozen=True, tag=True):
     """Leave the fleet: tell the console, end everything, delete this PC's identity."""
 
@@ -164,6 +170,7 @@ Order = (
     | RunDoctor
     | AskProbes
     | Enrol
+    | CancelEnrolment
     | Leave
     | Quit
     | CheckUpdate

@@ -8,6 +8,7 @@ request at the console ─► asked again and again ─► granted: the identity
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import threading
@@ -102,7 +103,7 @@ async def await_approval(
             console = await find_console(waiting, now)
             granted, hello = await _answer(console, key, on_pending)
             urls = [console.url, *(url for url in waiting.urls if url != console.url)]
-            identity = await finish_in_thread(partial(adopt, key, keystore, hello, granted, urls))
+            identity = await adopted(partial(adopt, key, keystore, hello, granted, urls))
         except (EnrolmentError, KeyLocked, OSError, ConnectionClosed) as error:
             if isinstance(error, EnrolmentDenied) and error.code in FINAL_CODES:
                 await finish_in_thread(partial(forget_waiting, folder, waiting.stem, keystore))
@@ -125,9 +126,9 @@ async def withdraw(folder: Path, *, keystore: Keystore, now: Callable[[], float]
     waiting = await finish_in_thread(partial(read_waiting, folder))
     if waiting is None:
         return True
-    heard = not waiting.waits
+    heard = not waiting.urls
     try:
-        if waiting.waits:
+        if waiting.urls:
             async with asyncio.timeout(WITHDRAW_S):
                 key = await finish_in_thread(partial(load_key, folder, waiting.stem, keystore))
                 console = await find_console(waiting, now)
@@ -174,6 +175,15 @@ def answer_of(reply: FromEnroller) -> Granted | Pending:
         case Refused():
             raise EnrolmentDenied(reply.message, reply.code)
     raise ProtocolMismatch("The console's answer makes no sense here; update Fallow on this PC.")
+
+
+async def adopted(adopting: Callable[[], Identity]) -> Identity:
+    """Run `adopt` to its end, whatever is cancelled meanwhile: a PC must not be let in and not know it."""
+    running = asyncio.ensure_future(asyncio.to_thread(adopting))
+    while not running.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({running})
+    return running.result()
 
 
 def adopt(key: DeviceKey, keystore: Keystore, hello: EnrolHello, granted: Granted, urls: list[str]) -> Identity:

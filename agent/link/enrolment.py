@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
-from agent.link.approval import CHANGING, FINAL_CODES, EnrolState, adopt, answer_of, await_approval, withdraw
+from agent.link.approval import CHANGING, FINAL_CODES, EnrolState, adopt, adopted, answer_of, await_approval, withdraw
 from agent.link.binding import this_pc
 from agent.link.enrol_messages import PROTOCOL, EnrolHello, Facts, Granted, Pending, Submit, submission_mac
 from agent.link.errors import (
@@ -88,7 +88,7 @@ async def enrol(
             await finish_in_thread(partial(forget_waiting, folder, key.stem, keystore))
         raise
     urls = [console.url, *(url for url in invite.urls if url != console.url)]
-    identity = await finish_in_thread(partial(adopt, key, keystore, hello, answer, urls))
+    identity = await adopted(partial(adopt, key, keystore, hello, answer, urls))
     on_state(EnrolState("enrolled", code, console.url))
     return identity
 

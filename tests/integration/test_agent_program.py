@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import math
 import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from agent import cli
 from agent.control.client import ControlClient
-from agent.control.endpoint import UnixSocket, endpoint_of
 from agent.control.errors import OrderRefused
 from agent.control.protocol import Enrol, Leave, Pause, QueryHistory, Quit, Release, Resume, Told
-from agent.control.status import Status
-from agent.devices import find_runtime
 from agent.link import invite as invites
-from agent.link.channel import Backoff
-from agent.link.identity import Identity
-from agent.link.keystore import Keystore
 from agent.link.messages import PROTOCOL, PolicyKept
 from agent.program import Program
-from agent.service import AgentService
 from agent.settings import AgentSettings
 from agent.unenrolled import Unenrolled
 from agent.volunteer.documents import PolicyBody
@@ -36,13 +26,11 @@ from agent.volunteer.policy import Wishes
 from agent.volunteer.probes.base import SystemEvent
 from console.fleet.errors import StageLoadFailed
 from console.fleet.events import AgentLost, AgentYielded
-from tests.support.agents import Children
 from tests.support.fleet import Fleet, make_load, running_fleet
 from tests.support.libraries import make_library
 from tests.support.membership import open_office
 from tests.support.patience import PATIENCE_S, until
-
-KEYS = Keystore.files_only("agent")
+from tests.support.programs import KEYS, follow, running
 
 
 @pytest.fixture
@@ -57,42 +45,6 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 async def fleet(tmp_path: Path, runtime: Path) -> AsyncIterator[Fleet]:
     async with running_fleet(tmp_path) as fleet:
         yield fleet
-
-
-@dataclass
-class Running:
-    folder: Path
-    program: Program
-    children: Children
-    task: asyncio.Task[None]
-
-
-@contextlib.asynccontextmanager
-async def running(folder: Path, identity: Identity | None, invite_file: Path | None = None) -> AsyncIterator[Running]:
-    """Run the agent of a machine nobody sits at."""
-    children = Children()
-    make = functools.partial(
-        AgentService, start_child=children, list_devices=find_runtime, backoff=Backoff(uniform=lambda low, high: 0.05)
-    )
-    settings = AgentSettings(volunteer="always")
-    program = Program(folder, settings, KEYS, identity, invite_file=invite_file, make_service=make)
-    task = asyncio.create_task(program.run())
-    try:
-        endpoint = endpoint_of(folder)
-        assert isinstance(endpoint, UnixSocket)
-        await until(endpoint.path.exists)
-        yield Running(folder, program, children, task)
-    finally:
-        program.stop()
-        await task
-
-
-async def follow(client: ControlClient, phase: str) -> Status:
-    async with asyncio.timeout(PATIENCE_S):
-        async for status in client.statuses():
-            if status.phase == phase:
-                return status
-    raise AssertionError
 
 
 async def test_a_pause_gives_everything_back_and_its_end_is_shown(fleet: Fleet) -> None:

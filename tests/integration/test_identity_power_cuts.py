@@ -5,6 +5,7 @@ Real consoles and a keyring in memory; each case goes on until a change gets thr
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import stat
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent.link.approval import await_approval, awaited, withdraw
 from agent.link.enrolment import enrol
 from agent.link.errors import IdentityMissing
 from agent.link.identity import Identity, load_identity, read_record
@@ -24,10 +26,11 @@ from agent.link.leftovers import clear_leftovers, forget_identity
 from agent.link.mark import keep_mark, read_mark
 from agent.link.renewal import renew
 from tests.support.enrolment import Door, make_facts, open_door
+from tests.support.patience import until
 from tests.support.power import KeyringWithPower, Power
 
 MARK = "7-0123456789abcdef"
-FEWEST_STEPS = {"rest": 20, "leave": 6}
+FEWEST_STEPS = {"rest": 20, "leave": 6, "withdraw": 4}
 """A change has more steps than these, or they are not counted at all."""
 
 
@@ -207,3 +210,49 @@ async def test_leaving_a_fleet_leaves_a_whole_identity_or_none(here: Door, tmp_p
         assert found is None or pc.whole(found) == pc.whole(former)
         pc.ensure_clean(found)
     assert at > FEWEST_STEPS["leave"]
+
+
+async def approve_everybody(door: Door) -> None:
+    while True:
+        for device in door.registry.devices.list("pending"):
+            door.registry.devices.approve(device.device_id)
+        await asyncio.sleep(0.005)
+
+
+async def test_a_wait_for_approval_goes_on_or_begins_again_as_the_same_request(here: Door, tmp_path: Path) -> None:
+    approving = asyncio.create_task(approve_everybody(here))
+    at, was_cut, went_on = 0, True, 0
+    while was_cut:
+        at += 1
+        pc, invite = Pc(tmp_path / f"pc-{at}", KeyringWithPower()), here.invite(max_uses=1, approve="manual")
+        was_cut = await pc.cut(at, lambda pc=pc, invite=invite: pc.enrol(invite))  # type: ignore[misc]
+        identity, waiting = pc.start(), awaited(pc.folder)
+        if identity is None and waiting is not None:
+            went_on += 1
+            identity = await await_approval(pc.folder, waiting, keystore=pc.keystore)
+        identity = identity or await pc.enrol(invite)
+        assert await here.visit(identity) == identity.device_id
+        pc.ensure_clean(identity)
+    approving.cancel()
+    await asyncio.gather(approving, return_exceptions=True)
+    assert at > FEWEST_STEPS["rest"]
+    assert went_on > 3
+    devices = here.registry.devices.list()
+    assert (len(devices), {device.state for device in devices}) == (at, {"active"})
+
+
+async def test_a_request_that_is_taken_back_is_kept_whole_or_gone(here: Door, tmp_path: Path) -> None:
+    at, was_cut = 0, True
+    while was_cut:
+        at += 1
+        pc = Pc(tmp_path / f"pc-{at}", KeyringWithPower())
+        asking = asyncio.create_task(pc.enrol(here.invite(approve="manual")))
+        await until(lambda pc=pc: awaited(pc.folder) is not None)  # type: ignore[misc]
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        was_cut = await pc.cut(at, lambda pc=pc: withdraw(pc.folder, keystore=pc.keystore))  # type: ignore[misc]
+        assert pc.start() is None
+        assert await withdraw(pc.folder, keystore=pc.keystore)
+        pc.ensure_clean(None)
+    assert at > FEWEST_STEPS["withdraw"]
+    assert here.registry.devices.list("pending") == []

@@ -49,8 +49,8 @@ class Office:
     agents: list[tuple[AgentService, asyncio.Task[None]]] = field(default_factory=list)
 
     def invite(self, **fields: Any) -> Invite:
-        """A new invite that lets in `max_uses` PCs."""
-        secret = self.registry.invites.create(approve="auto", **fields)
+        """A new invite that lets in `max_uses` PCs; `fields` as for Invites.create."""
+        secret = self.registry.invites.create(**({"approve": "auto"} | fields))
         return Invite(
             fleet_id=self.authority.fleet_id,
             fleet_name=self.authority.fleet_name,

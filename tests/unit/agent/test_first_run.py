@@ -39,7 +39,7 @@ async def test_the_invite_is_used_and_deleted(tmp_path: Path, caplog: pytest.Log
     path = tmp_path / "invite.txt"
     path.write_bytes(b"\xef\xbb\xbfcfl1.secret\n")
     played = Played()
-    await join_with_file(path, played.enrol, played.sleep)
+    await join_with_file(path, played.enrol, sleep=played.sleep)
     assert played.invites == ["cfl1.secret\n"]
     assert not path.exists()
     assert "ABCD-EFGH" in caplog.text
@@ -52,7 +52,7 @@ async def test_it_is_tried_again_with_longer_and_longer_waits(tmp_path: Path, ex
     path = tmp_path / "invite.txt"
     path.write_text("cfl1.x", encoding="utf-8")
     played = Played(*[OrderRefused("no network", "failed")] * 7, OSError("disk"))
-    await join_with_file(path, played.enrol, played.sleep)
+    await join_with_file(path, played.enrol, sleep=played.sleep)
     assert played.waits == [FIRST_WAIT_S, 60.0, 120.0, 240.0, 480.0, LONGEST_WAIT_S, LONGEST_WAIT_S, LONGEST_WAIT_S]
     assert len(played.invites) == 9
     assert not path.exists()
@@ -67,7 +67,7 @@ async def test_a_file_that_is_no_invite_is_not_even_sent(tmp_path: Path, expecte
     async def somebody_removes_it(_: float) -> None:
         path.unlink()
 
-    await join_with_file(path, played.enrol, somebody_removes_it)
+    await join_with_file(path, played.enrol, sleep=somebody_removes_it)
     assert played.invites == []
 
 
@@ -87,12 +87,35 @@ async def test_a_file_that_may_not_be_read_is_said_and_tried_again(
     with pytest.MonkeyPatch.context() as rights:
         rights.setattr(Path, "exists", refuse)
         rights.setattr(Path, "open", refuse)
-        await join_with_file(path, played.enrol, somebody_corrects_it)
+        await join_with_file(path, played.enrol, sleep=somebody_corrects_it)
     assert played.invites == ["cfl1.x"]
 
 
 @pytest.mark.parametrize("named", [True, False])
 async def test_without_a_file_nothing_happens(tmp_path: Path, *, named: bool) -> None:
     played = Played()
-    await join_with_file(tmp_path / "none.txt" if named else None, played.enrol, played.sleep)
+    await join_with_file(tmp_path / "none.txt" if named else None, played.enrol, sleep=played.sleep)
     assert played.invites == []
+
+
+async def test_what_was_denied_is_not_asked_again_and_the_invite_is_gone(
+    tmp_path: Path, expected_logs: ExpectLogs
+) -> None:
+    expected_logs("agent.first_run", "is over: Not a company PC")
+    path = tmp_path / "invite.txt"
+    path.write_text("cfl1.x", encoding="utf-8")
+    played = Played(OrderRefused("Not a company PC.", "denied"))
+    await join_with_file(path, played.enrol, sleep=played.sleep)
+    assert (len(played.invites), played.waits, path.exists()) == (1, [], False)
+
+
+async def test_a_pc_that_waits_already_leaves_the_file_alone_until_that_is_over(tmp_path: Path) -> None:
+    path, played, asked = tmp_path / "invite.txt", Played(), list[str]()
+    path.write_text("cfl1.x", encoding="utf-8")
+
+    async def ready() -> None:
+        asked.append("ready")
+        path.unlink()  # the wait was for this invite
+
+    await join_with_file(path, played.enrol, ready, played.sleep)
+    assert (asked, played.invites) == (["ready"], [])

@@ -63,6 +63,10 @@ class Life:
     async def check_updates(self, *, now: bool) -> str:
         return f"Asked, now: {now}."
 
+    async def cancel_enrolment(self) -> str:
+        self.calls.append("cancel_enrolment")
+        return "This PC no longer waits."
+
     async def leave(self) -> None:
         self.calls.append("leave")
 
