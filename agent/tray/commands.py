@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from agent.control.protocol import (
     Answer,
+    CancelEnrolment,
     ChangeSetting,
     ContributeNow,
     Done,
@@ -71,6 +72,10 @@ class Commands(QObject):
     def consent(self, *, agreed: bool) -> None:
         """Keep the answer of the first run with the service."""
         self.change(CONSENT_FIELD, agreed)
+
+    def stop_waiting(self) -> None:
+        """Wait for no administrator's approval any more."""
+        self._give(CancelEnrolment, "said.stopped_waiting")
 
     def leave(self) -> None:
         """Leave the fleet."""

@@ -19,7 +19,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from agent.control.protocol import Answer, Enrol, Refused, Told
+from agent.control.protocol import Answer, CancelEnrolment, Done, Enrol, Refused, Told
+from agent.control.status import Status
 from agent.look.widgets import TITLE_SCALE, announce, fit, label
 from agent.tray.bridge import Bridge
 from agent.tray.texts import Texts
@@ -59,11 +60,13 @@ class EnrolDialog(QDialog):
         self.busy.setAccessibleName(texts("enrol.waiting"))
         self.buttons = QDialogButtonBox()
         self.join = self.buttons.addButton(texts("enrol.join"), QDialogButtonBox.ButtonRole.AcceptRole)
+        self.stop = self.buttons.addButton(texts("membership.stop_yes"), QDialogButtonBox.ButtonRole.ResetRole)
+        self.stop.clicked.connect(self._stop)
         self.close_button = self.buttons.addButton(texts("button.close"), QDialogButtonBox.ButtonRole.RejectRole)
         self.buttons.accepted.connect(self._join)
         self.buttons.rejected.connect(self.reject)
         self._lay_out()
-        for late in (self.code, self.busy):
+        for late in (self.code, self.busy, self.stop):
             late.hide()
         self._enable()
 
@@ -115,21 +118,60 @@ class EnrolDialog(QDialog):
         self._say(self._texts("enrol.connecting"))
         self._bridge.order(lambda id_: Enrol(id_, text, name), self._answered, self._told)
 
+    def follow(self, status: Status) -> None:
+        """Show a wait for approval that this dialog did not order, and its end."""
+        if self.waiting:
+            return
+        if status.phase == "pending":
+            self._show_code(status.device_code)
+            if not self.said.text():
+                self._say(self._texts("enrol.waits"))
+        elif not self.code.isHidden():
+            if status.phase == "unenrolled":
+                self._hide_code()
+                self._say(status.link_message)
+            else:
+                self._succeed()
+
     def _told(self, told: Told) -> None:
         if told.phase == "pending":
-            self.code.setText(told.text)
-            self.code.show()
+            self._show_code(told.text)
             self._say(self._texts("enrol.pending"))
+
+    def _show_code(self, code: str) -> None:
+        self.code.setText(code)
+        for late in (self.code, self.stop):
+            late.show()
+
+    def _hide_code(self) -> None:
+        for late in (self.code, self.stop):
+            late.hide()
+
+    def _stop(self) -> None:
+        self.stop.setEnabled(False)
+        self._bridge.order(CancelEnrolment, self._stopped)
+
+    def _stopped(self, answer: Answer) -> None:
+        self.stop.setEnabled(True)
+        if isinstance(answer, Refused):
+            self._say(answer.message)
+            return
+        self._hide_code()
+        if isinstance(answer, Done):
+            self._say(self._texts("said.stopped_waiting"))
 
     def _answered(self, answer: Answer) -> None:
         self._wait(waiting=False)
         if isinstance(answer, Refused):
-            self.code.hide()
+            self._hide_code()
             self._say(answer.message)
             return
+        self._succeed()
+
+    def _succeed(self) -> None:
         # The invite is used up; what is left to do is to read that it worked.
         self.invite.clear()
-        for over in (self.intro, self.invite, self.open_file, self.form, self.code, self.join):
+        for over in (self.intro, self.invite, self.open_file, self.form, self.code, self.join, self.stop):
             over.hide()
         self._say(self._texts("enrol.done"))
         self.close_button.setFocus()

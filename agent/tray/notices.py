@@ -12,7 +12,7 @@ from typing import Literal
 from agent.control.status import Status
 from agent.tray.view import screen_is_taken
 
-Kind = Literal["approved", "policy", "identity"]
+Kind = Literal["approved", "denied", "policy", "identity"]
 
 DAY_S = 86400.0
 _IDENTITY_TROUBLE = frozenset({"suspended_by_admin", "revoked", "certificate", "clock", "not_approved"})
@@ -33,6 +33,9 @@ class Notices:
         found: list[Kind] = []
         if last.phase == "pending" and status.phase not in ("pending", "unenrolled"):
             found.append("approved")
+        # The owner who ends the wait is told nothing they do not know; the administrator's no comes with its reason.
+        if last.phase == "pending" and status.phase == "unenrolled" and status.link_message:
+            found.append("denied")
         if status.policy_revision > last.policy_revision and last.phase != "unenrolled":
             found.append("policy")
         # A PC in no fleet has no identity to be in trouble: its owner left, or has yet to join.

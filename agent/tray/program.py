@@ -110,6 +110,8 @@ class TrayProgram(QObject):
             self._enrol = EnrolDialog(self.bridge, self._texts, self.window)
             self._enrol.setWindowIcon(app_icon())
             self._enrol.finished.connect(self._close_enrol)
+            if self.status is not None:
+                self._enrol.follow(self.status)
         self._enrol.open()
         self._enrol.raise_()
         self._enrol.activateWindow()
@@ -169,6 +171,8 @@ class TrayProgram(QObject):
     def _take(self, status: Status) -> None:
         self.status, self._trouble = status, ""
         self._follow_devices()
+        if self._enrol is not None:
+            self._enrol.follow(status)
         for kind in self._notices.due(status, time.monotonic()):
             self.icon.notify(self._texts(f"notice.{kind}"), self._texts(f"notice.{kind}_more"))
         self._refresh()

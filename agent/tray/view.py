@@ -10,9 +10,9 @@ from agent.control.status import DeviceShown, Phase, PolicyRow, ReasonShown, Sta
 from agent.tray.texts import Texts
 
 StateIcon = Literal["idle", "contributing", "paused", "waiting", "attention", "offline"]
-Ability = Literal["pause", "resume", "release", "contribute", "quit", "enrol", "leave", "chat", "start"]
+Ability = Literal["pause", "resume", "release", "contribute", "quit", "enrol", "stop", "leave", "chat", "start"]
 ABILITIES: tuple[Ability, ...] = (
-    "pause", "resume", "release", "contribute", "quit", "enrol", "leave", "chat", "start",
+    "pause", "resume", "release", "contribute", "quit", "enrol", "stop", "leave", "chat", "start",
 )  # fmt: skip
 
 MAX_TOOLTIP_CHARS = 127
@@ -170,7 +170,8 @@ def _why_not(status: Status, texts: Texts, *, chat_here: bool) -> dict[Ability, 
         "release": (status.phase in _HOLDS_MEMORY or bool(status.stages), "why_not.release"),
         "contribute": (status.may_contribute_now, _why_not_contribute(status, member=member)),
         "quit": (status.may_quit, "why_not.quit"),
-        "enrol": (status.phase == "unenrolled", "why_not.enrol"),
+        "enrol": (not member, "why_not.enrol"),
+        "stop": (status.phase == "pending", "why_not.stop"),
         "leave": (member, "why_not.not_member"),
         "chat": (chat_here or bool(status.chat_url), "why_not.chat"),
         "start": (False, "why_not.start"),

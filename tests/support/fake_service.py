@@ -18,6 +18,7 @@ from agent.control.errors import OrderRefused
 from agent.control.protocol import (
     Answer,
     AskProbes,
+    CancelEnrolment,
     Done,
     Enrol,
     Findings,
@@ -162,7 +163,9 @@ class FakeAgent:
     now: Status = field(default_factory=make_status)
     orders: list[Order] = field(default_factory=list)
     refusals: dict[type[Order], str] = field(default_factory=dict)
-    approved: asyncio.Event = field(default_factory=asyncio.Event)
+    approved: bool = False
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether the order to join has its answer."""
 
     def status(self) -> Status:
         return self.now
@@ -179,7 +182,11 @@ class FakeAgent:
             return Findings(order.id, FINDINGS)
         if isinstance(order, Enrol):
             tell(Told(order.id, "pending", "ABCD-EFGH-K"))
-            await self.approved.wait()
+            await self.answered.wait()
+            if not self.approved:
+                raise OrderRefused("This PC no longer waits for approval.", "denied")
+        if isinstance(order, CancelEnrolment):
+            self.answered.set()
         return Done(order.id)
 
 
@@ -221,7 +228,8 @@ class FakeService:
 
     def approve(self) -> None:
         """Let a PC that asks to join in."""
-        self._loop.call_soon_threadsafe(self.agent.approved.set)
+        self.agent.approved = True
+        self._loop.call_soon_threadsafe(self.agent.answered.set)
 
     def refuse(self, order: type[Order], message: str) -> None:
         self.agent.refusals[order] = message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFormLayout, QHBoxLayout, QLabel, QMessageBox, QPushButton
 
@@ -46,8 +48,11 @@ class MembershipPage(Page):
         self.join.clicked.connect(actions["enrol"].trigger)
         self.leave = QPushButton(texts("membership.leave"))
         self.leave.clicked.connect(self._leave)
+        self.stop = QPushButton(texts("membership.stop"))
+        self.stop.clicked.connect(self._stop_waiting)
         buttons = QHBoxLayout()
         buttons.addWidget(self.join)
+        buttons.addWidget(self.stop)
         buttons.addWidget(self.leave)
         buttons.addStretch(1)
         self.rows.addLayout(buttons)
@@ -70,10 +75,11 @@ class MembershipPage(Page):
         }
         for name, text in facts.items():
             self.facts[name].setText(text or "-")
-        for button, ability in ((self.join, "enrol"), (self.leave, "leave")):
-            why_not = shown.why_not.get(ability, "")  # type: ignore[call-overload]  # both are abilities
+        for button, ability in ((self.join, "enrol"), (self.stop, "stop"), (self.leave, "leave")):
+            why_not = shown.why_not.get(ability, "")  # type: ignore[call-overload]  # all are abilities
             button.setEnabled(not why_not)
             button.setToolTip(why_not)
+        self.stop.setVisible(self.stop.isEnabled())
 
     def _membership(self, status: Status | None) -> str:
         if status is None:
@@ -88,16 +94,23 @@ class MembershipPage(Page):
         return f"{said}: {status.link_message}" if status.link_message else said
 
     def _leave(self) -> None:
+        self._ask("leave", self._commands.leave)
+
+    def _stop_waiting(self) -> None:
+        self._ask("stop", self._commands.stop_waiting)
+
+    def _ask(self, what: str, then: Callable[[], None]) -> None:
+        """Do what only a new invite makes good again, once the owner has said so."""
         box = QMessageBox(self)
         box.setIcon(QMessageBox.Icon.Warning)
-        box.setWindowTitle(self.texts("membership.leave"))
-        box.setText(self.texts("membership.leave_ask"))
+        box.setWindowTitle(self.texts(f"membership.{what}").replace("&", ""))
+        box.setText(self.texts(f"membership.{what}_ask"))
         box.setStandardButtons(QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel)
-        box.button(QMessageBox.StandardButton.Yes).setText(self.texts("membership.leave_yes"))
+        box.button(QMessageBox.StandardButton.Yes).setText(self.texts(f"membership.{what}_yes"))
         box.button(QMessageBox.StandardButton.Cancel).setText(self.texts("button.cancel"))
         box.setDefaultButton(QMessageBox.StandardButton.Cancel)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        box.finished.connect(lambda: self._commands.leave() if self._agreed(box) else None)
+        box.finished.connect(lambda: then() if self._agreed(box) else None)
         box.open()
 
     def _agreed(self, box: QMessageBox) -> bool:

@@ -27,6 +27,8 @@ def test_nothing_is_news_at_the_start() -> None:
     [
         ({"phase": "pending"}, {"phase": "held"}, ["approved"]),
         ({"phase": "pending"}, {"phase": "unenrolled"}, []),
+        ({"phase": "pending"}, {"phase": "unenrolled", "link_message": "Not a company PC."}, ["denied"]),
+        ({"phase": "unenrolled"}, {"phase": "unenrolled", "link_message": "The invite has expired."}, []),
         ({"policy_revision": 1}, {"policy_revision": 2}, ["policy"]),
         ({"policy_revision": 0, "phase": "unenrolled"}, {"policy_revision": 1}, []),
         ({}, {"reasons": [make_reason("revoked")]}, ["identity"]),

@@ -48,7 +48,7 @@ GROUPS: dict[str, list[str]] = {
     "history": ["when", "hours", "tokens", "energy", "period", "measure"],
     "link": choices(status.LinkPhase),
     "measure": list(history.MEASURES),
-    "membership": list(membership.FACTS),
+    "membership": [*membership.FACTS, *(f"{what}{end}" for what in ("leave", "stop") for end in ("", "_ask", "_yes"))],
     "now": ["today", "total"],
     "notice": [f"{kind}{end}" for kind in choices(notices.Kind) for end in ("", "_more")],
     "page": ["now", "history", "settings", "company", "membership", "doctor", "help"],
@@ -56,14 +56,14 @@ GROUPS: dict[str, list[str]] = {
     "policy": list(ROWS),
     "probe": [name for name in Facts.__struct_fields__ if name not in CLOCKS],
     "reason": [code.value for code in ReasonCode],
-    "said": ["paused", "resumed", "released", "contribute", "changed", "left", "quit"],
+    "said": ["paused", "resumed", "released", "contribute", "changed", "left", "quit", "stopped_waiting"],
     "seen": list(make_told().seen()),
     "set_by": choices(status.SetBy),
     "settings.section": [*settings.SECTIONS, "other"],
     "state": list(STATE_ICONS),
     "verdict": ["ok", "problem", "unknown"],
     "why_not": ["not_member", "resume", "release", "contribute", "contribute_does", "contribute_paused", "quit",
-                "enrol", "chat", "start"],
+                "enrol", "stop", "chat", "start"],
 }  # fmt: skip
 
 
