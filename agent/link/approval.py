@@ -8,7 +8,6 @@ request at the console ─► asked again and again ─► granted: the identity
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import threading
@@ -179,11 +178,13 @@ def answer_of(reply: FromEnroller) -> Granted | Pending:
 
 async def adopted(adopting: Callable[[], Identity]) -> Identity:
     """Run `adopt` to its end, whatever is cancelled meanwhile: a PC must not be let in and not know it."""
-    running = asyncio.ensure_future(asyncio.to_thread(adopting))
-    while not running.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({running})
-    return running.result()
+    made: list[Identity] = []
+    try:
+        return await finish_in_thread(adopting, made.append)
+    except asyncio.CancelledError:
+        if not made:
+            raise
+        return made[0]
 
 
 def adopt(key: DeviceKey, keystore: Keystore, hello: EnrolHello, granted: Granted, urls: list[str]) -> Identity:

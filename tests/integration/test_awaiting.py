@@ -7,9 +7,11 @@ import logging
 import shutil
 import stat
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -435,3 +437,25 @@ async def test_a_disk_that_is_full_costs_the_next_life_not_this_one(
     door.registry.devices.approve(door.registry.devices.list()[0].device_id)
     assert (await task).device_id == door.registry.devices.list()[0].device_id
     assert await finish_in_thread(lambda: awaited(tmp_path / "a")) is None
+
+
+async def test_a_wait_that_is_ended_while_the_answer_is_written_down_ends_as_a_member(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the console has a member, the disk an identity, and the program knows of neither."""
+    folder, begun, goes_on = tmp_path / "a", threading.Event(), threading.Event()
+    pending = await ask_and_end(door, folder)
+    door.registry.devices.approve(pending.device_id)
+    adopt = approval.adopt
+
+    def slowly(*parts: Any) -> Identity:
+        begun.set()
+        goes_on.wait()
+        return adopt(*parts)
+
+    monkeypatch.setattr(approval, "adopt", slowly)
+    task = asyncio.create_task(go_on(folder))
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    goes_on.set()
+    assert (await task).device_id == pending.device_id
