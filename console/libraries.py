@@ -52,7 +52,7 @@ class LibraryShelf:
 
     async def open(self) -> None:
         """Serve every registered library; one that cannot be read is kept with its problem."""
-        for record in reversed(self._registry.libraries.list()):
+        for record in reversed(await self._registry.ask(self._registry.libraries.list)):
             try:
                 self._loaded[record.digest] = await asyncio.to_thread(self._load, Path(record.folder))
             except (LibraryError, LibraryNotServed) as error:
@@ -80,9 +80,9 @@ class LibraryShelf:
         self._loaded.pop(digest, None)
         self._problems.pop(digest, None)
 
-    def list(self) -> list[Library]:
+    async def list(self) -> list[Library]:
         """Describe every registered library, the newest first."""
-        return [self._describe(record) for record in self._registry.libraries.list()]
+        return [self._describe(record) for record in await self._registry.ask(self._registry.libraries.list)]
 
     def of_model(self, model_id: str, role: Role = "target") -> LoadedLibrary:
         """Return the newest usable library of a model, one made for `role` if there is. Raises DeployRefused."""

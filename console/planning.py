@@ -74,7 +74,7 @@ class Planning:
     async def what_if(self, question: wire.Question) -> wire.Answers:
         """Say what the fleet could run then, PCs that are away now included. Raises DeployRefused."""
         demands = []
-        for library in self._libraries(question.models):
+        for library in await self._libraries(question.models):
             context = min(question.context, library.manifest.context_tokens)
             request = DeployRequest(library.manifest.model_id, context=context, streams=question.streams)
             demands.append(_demand(request, library, self._facts.known(request, library.digest), 1, ()))
@@ -86,11 +86,11 @@ class Planning:
         )
         return wire.Answers(await asyncio.to_thread(what_if, demands, moment))
 
-    def _libraries(self, models: Sequence[str]) -> list[LoadedLibrary]:
+    async def _libraries(self, models: Sequence[str]) -> list[LoadedLibrary]:
         """Return the newest library of each model that can answer people."""
         if models:
             return [self._shelf.of_model(model) for model in dict.fromkeys(models)]
-        usable = [one.model_id for one in self._shelf.list() if not one.problem and one.role == "target"]
+        usable = [one.model_id for one in await self._shelf.list() if not one.problem and one.role == "target"]
         return [self._shelf.of_model(model) for model in dict.fromkeys(usable)]
 
 

@@ -172,15 +172,16 @@ class ConsoleService:
         """List the addresses that go into invites."""
         return self._agents_urls
 
-    def status(self) -> wire.Status:
+    async def status(self) -> wire.Status:
         """Describe the whole service now."""
+        known = await self._registry.ask(self._registry.devices.count)
         return wire.Status(
             version=VERSION,
             started_s=self._started_s,
             api_url=self.api_url,
             agents_urls=self._agents_urls,
             agents_connected=len(self._hub.agents()),
-            agents_known=self._registry.devices.count(),
+            agents_known=known,
             pipelines=self._deployments.views(),
         )
 
@@ -213,10 +214,11 @@ class ConsoleService:
         self._agents_urls = settings.advertise or default_urls(settings.agents_host, agents_port)
         presence = await self._open_presence(authority, post)
         counts = RequestCounts()
-        gate = Gate(self._registry)
+        ask = self._registry.ask
+        gate, quotas = Gate(self._registry, ask=ask), Quotas(self._registry.usage, ask=ask)
         routes = [
             *MetricsRoutes(self._count(counts, presence), self._registry, gate).routes(),
-            *OpenAIRoutes(self._deployments, gate, Quotas(self._registry.usage), tracer).routes(),
+            *OpenAIRoutes(self._deployments, gate, quotas, tracer).routes(),
             *self._fleet_routes(authority, gate, post, presence),
             *self._model_routes(shelf, gate),
             *ReleaseRoutes(releases, gate).routes(),

@@ -40,12 +40,11 @@ async def _run(settings: ServiceSettings, *, json_output: bool) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping)
     async with ConsoleService(settings) as service:
-        status = service.status()
         if json_output:
-            sys.stdout.write(msgspec.json.encode(status).decode() + "\n")
+            sys.stdout.write(msgspec.json.encode(await service.status()).decode() + "\n")
         else:
-            sys.stdout.write(f"API for people:  {status.api_url}/v1\n")
-            sys.stdout.write(f"Agents dial:     {', '.join(status.agents_urls)}\n")
+            sys.stdout.write(f"API for people:  {service.api_url}/v1\n")
+            sys.stdout.write(f"Agents dial:     {', '.join(service.agents_urls())}\n")
             sys.stdout.write(f"Data folder:     {settings.folder}\n")
         sys.stdout.flush()
         await keep_collections_short(service, stopping)

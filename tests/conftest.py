@@ -16,6 +16,7 @@ from hypothesis import settings
 
 import shard_export  # noqa: F401 - before any openvino: it keeps OpenVINO's usage reports, and their threads, out
 from tests.support.leaks import child_processes, end_leaked_processes, leaked_tasks, leaked_threads
+from tests.support.loop_watch import LoopWatch
 from tests.support.noise import Expectation, LogWatch, complaints
 from tests.support.postgres import Server, running_server
 from tests.support.sample_library import sample_library
@@ -37,7 +38,7 @@ LIBRARY_TIMEOUT_S = 1200
 # A test that takes minutes takes many on a busy machine.
 SLOW_TIMEOUT_S = 1800
 
-LOGS = LogWatch()
+LOGS, LOOP_WATCH = LogWatch(), LoopWatch()
 HANDLERS, SIGNAL_STACK = SignalHandlers(), SignalStack()
 EXPECTED_LOGS = pytest.StashKey[list[Expectation]]()
 
@@ -89,8 +90,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that logs what it did not announce, or leaves threads, child processes or signal handlers behind."""
+    """Fail a test that logs what it did not announce, leaves threads, child processes or signal handlers behind, or has
+    the console ask its registry on an event loop."""
     LOGS.install()
+    LOOP_WATCH.install()
     level = logging.getLogger().level
     request.node.stash[EXPECTED_LOGS] = [
         Expectation(*marker.args, **marker.kwargs) for marker in request.node.iter_markers("expected_logs")
@@ -98,6 +101,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     threads, processes = set(threading.enumerate()), child_processes()
     yield
     found = complaints(LOGS.take(), request.node.stash[EXPECTED_LOGS])
+    found += [f"registry asked on the event loop: {place}" for place in LOOP_WATCH.take()]
     found += [f"leaked thread: {thread!r}" for thread in leaked_threads(threads)]
     found += [f"leaked process: {process}" for process in end_leaked_processes(processes)]
     found += [f"leaked signal handler: {name}" for name in HANDLERS.restore()]

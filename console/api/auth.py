@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from starlette.requests import Request
 
+from agent.threads import InThread, finish_in_thread
 from console.api.http import ApiError
 from console.registry.audit import Actor
 from console.registry.records import Principal, Scope
@@ -22,8 +24,10 @@ class KeyRing(Protocol):
 class Gate:
     """Lets requests through to the routes of a scope."""
 
-    def __init__(self, keys: KeyRing) -> None:
+    def __init__(self, keys: KeyRing, *, ask: InThread = finish_in_thread) -> None:
+        """`ask` is where the keys are looked up: every request needs that, and none may hold up the others."""
         self._keys = keys
+        self._ask = ask
 
     async def require(self, request: Request, scope: Scope | None) -> Principal:
         """Return who asks. Raises ApiError 401 without a live token, 403 when it does not reach to `scope`.
@@ -34,7 +38,7 @@ class Gate:
         if scheme.lower() != "bearer" or not secret.strip():
             message = "This needs an API key in the header 'Authorization: Bearer <key>'."
             raise ApiError(401, message, code="invalid_api_key", should_retry=False)
-        principal = self._keys.authenticate(secret.strip())
+        principal = await self._ask(partial(self._keys.authenticate, secret.strip()))
         if principal is None:
             message = "The API key is not known here, has expired or was revoked; ask the admin for a new one."
             raise ApiError(401, message, code="invalid_api_key", should_retry=False)

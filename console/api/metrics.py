@@ -27,7 +27,7 @@ class MetricsRoutes:
 
     async def expose(self, request: Request) -> Response:
         await self._gate.require(request, "view")
-        known = await finish_in_thread(self._registry.devices.count_by_state)
+        known = await self._registry.ask(self._registry.devices.count_by_state)
         scrape, accept = self._metrics.scrape(known), request.headers.get("accept", "")
         exposition = await finish_in_thread(lambda: exposed(scrape, accept))
         return Response(exposition.body, headers={"content-type": exposition.content_type, "cache-control": "no-store"})

@@ -17,7 +17,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.identity import DeviceId
 from agent.link.messages import PolicyKept, Resting, VolunteerPolicy
-from agent.threads import finish_in_thread
 from agent.volunteer.availability import is_coarse
 from agent.volunteer.documents import LIFE_S, SCHEMA, PolicyBody, encode_body
 from console.fleet.events import AgentJoined, AgentLost, AgentTold, FleetEvent
@@ -96,7 +95,7 @@ class PolicyPost:
     async def catch_up(self) -> None:
         """Tell what has changed, also by another console of a shared registry. Raises SQLAlchemyError."""
         async with self._reading:
-            wanted, tags = await finish_in_thread(self._read)
+            wanted, tags = await self._registry.ask(self._read)
             self._wanted = wanted
             self._tell(wanted, tags)
 

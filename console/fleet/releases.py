@@ -17,7 +17,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.identity import DeviceId
 from agent.link.messages import AskRelease, Hello, OfferRelease, UpdateState
-from agent.threads import finish_in_thread
 from agent.update.releases import Here
 from console.fleet.events import AgentJoined, AgentLost, AgentTold, FleetEvent
 from console.fleet.hub import Hub
@@ -73,7 +72,7 @@ class ReleasePost:
 
     async def publish(self) -> None:
         """Offer what changed to the PCs that are connected."""
-        self._releases, self._tags = await finish_in_thread(self._read)
+        self._releases, self._tags = await self._registry.ask(self._read)
         for agent in self._hub.agents():
             self._offer(agent.device_id, agent.hello, again=False)
 

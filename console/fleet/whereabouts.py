@@ -17,7 +17,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from agent.link.identity import DeviceId
 from agent.link.messages import AskRelease, Measurements, UpdateState
-from agent.threads import finish_in_thread
 from console.fleet.events import AgentJoined, AgentLost, AgentTold, AgentView, FleetEvent, LinkTimed
 from console.fleet.measured import measured_facts, round_trip_fact
 from console.fleet.policies import fact_of
@@ -71,7 +70,7 @@ class Whereabouts:
         if not noted:
             return
         try:
-            await finish_in_thread(partial(self._registry.sightings.note, noted.values()))
+            await self._registry.ask(partial(self._registry.sightings.note, noted.values()))
         except SQLAlchemyError:
             later, self._unwritten = self._unwritten, noted
             for seen in later.values():

@@ -77,12 +77,13 @@ class Registry:
         """Return who a bearer token stands for now, an API key or a login; None for any that is not alive."""
         return self.keys.authenticate(token) or self.sessions.authenticate(token)
 
-    async def ask(self, work: Callable[[], T]) -> T:
+    async def ask(self, work: Callable[[], T], release: Callable[[T], object] = lambda result: None) -> T:
         """Have calls of this registry done for an event loop, and return what they return. Raises what they raise.
 
-        Cancelling waits until they have ended: what was written is never cut off in the middle.
+        Cancelling waits until they have ended, and `release` gets what they returned: what must follow a change follows
+        it also then.
         """
-        return await finish_in_thread(work, threads=self._threads)
+        return await finish_in_thread(work, release, self._threads)
 
     @property
     def is_shared(self) -> bool:

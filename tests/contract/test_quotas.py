@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -155,3 +156,64 @@ async def test_headers_say_what_a_key_may_still_use_and_are_left_out_where_it_is
         free = await http.post("/v1/chat/completions", json=chat(), headers={"Authorization": "Bearer other"})
         assert free.status_code == 200
         assert not any(name.startswith("x-ratelimit") for name in free.headers)
+
+
+class Waited:
+    """What waits in a thread until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_go = threading.Semaphore(0), threading.Event()
+
+    def wait(self) -> None:
+        self.begun.release()
+        assert self.may_go.wait(PATIENCE_S)
+
+    async def has_begun(self) -> None:
+        assert await asyncio.to_thread(self.begun.acquire, timeout=PATIENCE_S)
+
+
+async def test_two_requests_at_once_do_not_share_the_last_place_while_tokens_are_looked_up() -> None:
+    waited, go_on = Waited(), asyncio.Event()
+
+    class SlowlyCounted(Counted):
+        def today(self, key_id: str) -> int:
+            waited.wait()
+            return super().today(key_id)
+
+    model = ScriptedModel([Text("a", [1]), go_on, finished()])
+    async with client_of(model, Quota(streams=1, tokens_per_day=100), SlowlyCounted()) as http:
+        both = [asyncio.create_task(ask(http)) for _ in range(2)]
+        for _ in both:
+            await waited.has_begun()
+        waited.may_go.set()
+        (refused,), _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        go_on.set()
+        assert sorted([answer.status_code for answer in await asyncio.gather(*both)]) == [200, 429]
+        assert (await refused).json()["error"]["code"] == "too_many_streams"
+        assert (await ask(http)).status_code == 200
+
+
+async def test_a_running_answer_goes_on_while_a_key_is_looked_up() -> None:
+    waited, go_on = Waited(), asyncio.Event()
+
+    class SlowKeys(Keys):
+        def authenticate(self, token: str) -> Principal | None:
+            if token == "slow":
+                waited.wait()
+            return super().authenticate(token)
+
+    keys = SlowKeys(key=Principal("k", "", frozenset({"chat"})), slow=Principal("s", "", frozenset({"chat"})))
+    app = chat_app(ScriptedModel([Text("a", [1]), go_on, Text("b", [2]), finished()]), keys=keys)
+    async with serving(app) as url, httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as http:
+        asked: dict[str, Any] = {"json": chat(stream=True), "headers": {"Authorization": "Bearer key"}}
+        async with http.stream("POST", "/v1/chat/completions", **asked) as answer:
+            pieces = answer.aiter_text()
+            said = await anext(pieces)
+            waiting = asyncio.create_task(http.get("/v1/models", headers={"Authorization": "Bearer slow"}))
+            await waited.has_begun()
+            go_on.set()
+            said += "".join([piece async for piece in pieces])
+        assert said.endswith("data: [DONE]\n\n")
+        assert not waiting.done()
+        waited.may_go.set()
+        assert (await waiting).status_code == 200

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from sqlalchemy.exc import OperationalError
+from starlette.requests import Request
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -37,6 +38,9 @@ from agent.link.messages import (
 from agent.link.renewal import diagnose, renew
 from agent.link.wire import Wire
 from agent.stage.types import Nack
+from console.api.admin.members import MemberRoutes
+from console.api.auth import Gate
+from console.registry.audit import Actor
 from console.registry.registry import AT_ONCE
 from tests.support.enrolment import enrol_pc
 from tests.support.fleet import make_hello
@@ -421,3 +425,24 @@ async def test_links_go_on_while_the_open_door_asks_the_registry(office: Office,
         answer = await asking
     assert answer == Diagnosis("ok", answer.message) if asked == "diagnose" else isinstance(answer, Identity)
     await control.close()
+
+
+async def test_a_revocation_closes_the_links_also_when_whoever_asked_for_it_is_gone(office: Office) -> None:
+    ann = await member(office, "ann")
+    control, _ = await introduced(office, ann)
+    gate = Gate(office.registry, ask=office.registry.ask)
+    routes = MemberRoutes(office.registry, office.authority, office.hub, list, gate)
+    path = {"type": "http", "method": "POST", "path_params": {"device_id": ann.device_id}, "headers": []}
+
+    async def no_body() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    with held_back(office.registry.devices, "revoke") as held:
+        asking = asyncio.create_task(routes.revoke(Request(path, no_body), Actor("ada")))
+        await held.has_begun()
+        await (await control.ping())
+        asking.cancel()
+        held.may_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert await refusal(control) == CloseCode.NOT_APPROVED

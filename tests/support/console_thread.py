@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from console.access import Access, access_of
+from console.registry.registry import AT_ONCE, Registry
 from console.service import ConsoleService, ServiceSettings
 from tests.support.patience import PATIENCE_S
 
@@ -26,6 +27,12 @@ def full_pool() -> ThreadPoolExecutor:
         pool.submit(all_there.wait)
     all_there.wait(PATIENCE_S)
     return pool
+
+
+async def fill_pool(registry: Registry) -> None:
+    """Let a registry have all its threads, for the same reason."""
+    all_there = threading.Barrier(AT_ONCE)
+    await asyncio.gather(*(registry.ask(all_there.wait) for _ in range(AT_ONCE)))
 
 
 class ConsoleThread:
@@ -69,6 +76,7 @@ class ConsoleThread:
     async def _serve(self) -> None:
         self._loop.set_default_executor(full_pool())
         async with ConsoleService(self._settings) as service:
+            await fill_pool(service._registry)
             self.service = service
             self._started.set_result(None)
             await self._stopping.wait()

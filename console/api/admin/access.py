@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent.threads import finish_in_thread
 from console.api.admin import types as wire
 from console.api.admin.guard import PREFIX, AdminRoute, JsonLines, guarded, whole_number
 from console.api.auth import Gate, source_of
@@ -66,8 +65,10 @@ class AccessRoutes:
         self._slow_down(request)
         async with self._checks:
             opening = partial(self._registry.sessions.open, asked.name, asked.password, source=source_of(request))
-            opened = await finish_in_thread(opening)
-        principal = None if opened is None else self._registry.authenticate(opened[1])
+            opened = await self._registry.ask(opening)
+        principal = None
+        if opened is not None:
+            principal = await self._registry.ask(partial(self._registry.authenticate, opened[1]))
         if opened is None or principal is None:
             message = "Name and password do not fit together, or the user is disabled; try again or ask an owner."
             raise ApiError(401, message, code="invalid_login", should_retry=False)
@@ -82,7 +83,7 @@ class AccessRoutes:
     async def log_out(self, request: Request, actor: Actor) -> Response:
         session_id = _principal(request).session_id
         if session_id:
-            self._registry.sessions.close(session_id, actor)
+            await self._registry.ask(partial(self._registry.sessions.close, session_id, actor))
         return json_response(wire.Done())
 
     async def who_am_i(self, request: Request, actor: Actor) -> Response:
@@ -95,10 +96,10 @@ class AccessRoutes:
             raise ApiError(403, "Only somebody who logged in can change their password.", code="insufficient_scope")
         self._slow_down(request)
         async with self._checks:
-            fits = await finish_in_thread(partial(self._registry.users.has_password, principal.user, asked.password))
+            fits = await self._registry.ask(partial(self._registry.users.has_password, principal.user, asked.password))
             if not fits:
                 raise ApiError(403, "This is not the present password.", param="password", code="invalid_login")
-            await finish_in_thread(
+            await self._registry.ask(
                 partial(self._registry.users.set_password, principal.user, asked.new_password, actor)
             )
         return json_response(wire.Done())
@@ -106,12 +107,12 @@ class AccessRoutes:
     # Users
 
     async def list_users(self, request: Request, actor: Actor) -> Response:
-        return json_response(wire.Users(self._registry.users.list()))
+        return json_response(wire.Users(await self._registry.ask(self._registry.users.list)))
 
     async def create_user(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.NewUser)
         async with self._checks:
-            user = await finish_in_thread(
+            user = await self._registry.ask(
                 partial(self._registry.users.create, asked.name, asked.role, asked.password, actor=actor)
             )
         return json_response(user, 201)
@@ -121,12 +122,12 @@ class AccessRoutes:
         users, name = self._registry.users, request.path_params["name"]
         if asked.password is not UNSET:
             async with self._checks:
-                await finish_in_thread(partial(users.set_password, name, asked.password, actor))
+                await self._registry.ask(partial(users.set_password, name, asked.password, actor))
         if asked.role is not UNSET:
-            users.set_role(name, asked.role, actor)
+            await self._registry.ask(partial(users.set_role, name, asked.role, actor))
         if asked.disabled is not UNSET:
-            users.set_disabled(name, asked.disabled, actor)
-        user = users.find(name)
+            await self._registry.ask(partial(users.set_disabled, name, asked.disabled, actor))
+        user = await self._registry.ask(partial(users.find, name))
         if user is None:
             raise NotFound(f"There is no user {name[:64]}; see: fallow-console user list")
         return json_response(user)
@@ -134,29 +135,31 @@ class AccessRoutes:
     # Keys
 
     async def list_keys(self, request: Request, actor: Actor) -> Response:
-        return json_response(wire.Keys(self._registry.keys.list()))
+        return json_response(wire.Keys(await self._registry.ask(self._registry.keys.list)))
 
     async def create_key(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.NewKey)
         expires_s = None if asked.days is None else time.time() + asked.days * 86_400
-        record, secret = self._registry.keys.create(
-            asked.name, [asked.scope], expires_s=expires_s, user=asked.user.lower(), quota=asked.quota(), actor=actor
+        create, user = self._registry.keys.create, asked.user.lower()
+        record, secret = await self._registry.ask(
+            lambda: create(asked.name, [asked.scope], expires_s=expires_s, user=user, quota=asked.quota(), actor=actor)
         )
         return json_response(wire.Key(record, secret), 201)
 
     async def limit_key(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.Limits)
-        return json_response(self._registry.keys.limit(request.path_params["key_id"], asked.quota(), actor))
+        limit = partial(self._registry.keys.limit, request.path_params["key_id"], asked.quota(), actor)
+        return json_response(await self._registry.ask(limit))
 
     async def revoke_key(self, request: Request, actor: Actor) -> Response:
-        self._registry.keys.revoke(request.path_params["key_id"], actor)
+        await self._registry.ask(partial(self._registry.keys.revoke, request.path_params["key_id"], actor))
         return json_response(wire.Done())
 
     # Audit
 
     async def list_audit(self, request: Request, actor: Actor) -> Response:
         limit, before = whole_number(request, "limit", 100), whole_number(request, "before", 0)
-        entries = await finish_in_thread(
+        entries = await self._registry.ask(
             partial(
                 self._registry.audit.list,
                 limit=min(limit, MAX_AUDIT),
@@ -167,12 +170,12 @@ class AccessRoutes:
         return json_response(wire.Audit(entries))
 
     async def export_audit(self, request: Request, actor: Actor) -> Response:
-        self._registry.audit.append(actor, "audit.export", "audit")
+        await self._registry.ask(partial(self._registry.audit.append, actor, "audit.export", "audit"))
         return JsonLines(self._export())
 
     async def _export(self) -> AsyncIterator[AuditEntry]:
         after = 0
-        while page := await finish_in_thread(partial(self._registry.audit.page, after)):
+        while page := await self._registry.ask(partial(self._registry.audit.page, after)):
             for entry in page:
                 yield entry
             after = page[-1].sequence
@@ -180,7 +183,7 @@ class AccessRoutes:
     async def verify_audit(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request) or b"{}"), wire.VerifyAudit)
         known = [(asked.sequence, asked.hash)] if asked.hash else []
-        return json_response(await finish_in_thread(partial(self._registry.audit.verify, known)))
+        return json_response(await self._registry.ask(partial(self._registry.audit.verify, known)))
 
 
 def _principal(request: Request) -> Principal:

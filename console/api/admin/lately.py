@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from agent.threads import finish_in_thread
 from console.api.admin.guard import AdminRoute, guarded
 from console.api.auth import Gate
 from console.api.http import ApiError, json_response
@@ -72,9 +71,9 @@ class LatelyRoutes:
             lines = await self._hub.lately.log_of(device_id)
         except LogNotSent as error:
             raise ApiError(409, str(error), code="not_connected", should_retry=False) from None
-        await finish_in_thread(lambda: self._registry.audit.append(actor, "log.read", device_id))
+        await self._registry.ask(lambda: self._registry.audit.append(actor, "log.read", device_id))
         return json_response(LogView(lines))
 
     async def _device_id(self, request: Request) -> str:
         wanted = request.path_params["device_id"]
-        return (await finish_in_thread(lambda: self._registry.devices.resolve(wanted))).device_id
+        return (await self._registry.ask(lambda: self._registry.devices.resolve(wanted))).device_id

@@ -11,7 +11,6 @@ from starlette.routing import Route
 
 from agent.logs.levels import LEVELS_HERE, LevelRefused, Levels
 from agent.logs.types import LoggerLevel
-from agent.threads import finish_in_thread
 from console.api.admin.guard import AdminRoute, guarded
 from console.api.auth import Gate
 from console.api.http import ApiError, convert, json_response, parse_object, read_body
@@ -58,7 +57,7 @@ class LogLevelRoutes:
             levels = self._levels.set(asked.logger, asked.level, asked.for_s)
         except LevelRefused as error:
             raise ApiError(400, str(error), code="invalid_value", should_retry=False) from None
-        await finish_in_thread(
+        await self._registry.ask(
             lambda: self._registry.audit.append(actor, "log.level", asked.logger, level=asked.level, for_s=asked.for_s)
         )
         return json_response(LogLevelsView(levels))

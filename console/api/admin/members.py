@@ -79,12 +79,13 @@ class MemberRoutes:
         return guarded(self._gate, table)
 
     async def list_invites(self, request: Request, actor: Actor) -> Response:
-        return json_response(wire.Invites(self._registry.invites.list()))
+        return json_response(wire.Invites(await self._registry.ask(self._registry.invites.list)))
 
     async def create_invite(self, request: Request, actor: Actor) -> Response:
         asked = await _body(request, wire.NewInvite)
         try:
-            made = self._registry.invites.create(
+            making = partial(
+                self._registry.invites.create,
                 max_uses=asked.uses,
                 life_s=asked.hours * 3600,
                 approve="auto" if asked.auto_approve else "manual",
@@ -93,6 +94,7 @@ class MemberRoutes:
                 rule=ApprovalRule(asked.networks, asked.names, asked.keyring),
                 actor=actor,
             )
+            made = await self._registry.ask(making)
         except ValueError as error:
             sentence = f"{str(error)[:1].upper()}{str(error)[1:]}."
             raise ApiError(400, sentence, code="invalid_value") from None
@@ -113,63 +115,73 @@ class MemberRoutes:
         return json_response(wire.Invite(made.token_id.hex(), text, made.expires_s), 201)
 
     async def revoke_invite(self, request: Request, actor: Actor) -> Response:
-        self._registry.invites.revoke(request.path_params["token_id"], actor)
+        await self._registry.ask(partial(self._registry.invites.revoke, request.path_params["token_id"], actor))
         return json_response(wire.Done())
 
     async def list_agents(self, request: Request, actor: Actor) -> Response:
         elsewhere = self._presence.elsewhere if self._presence is not None else {}
-        records = await finish_in_thread(self._registry.devices.list)
+        records = await self._registry.ask(self._registry.devices.list)
         views = agent_views(records, self._hub.agents(), elsewhere, now_s=time.time())
         return json_response(wire.Agents(views))
 
     async def show_measured(self, request: Request, actor: Actor) -> Response:
-        record, libraries = await finish_in_thread(
+        record, libraries = await self._registry.ask(
             lambda: (self._device(request), {one.digest: one.model_id for one in self._registry.libraries.list()})
         )
         live = next((agent for agent in self._hub.agents() if agent.device_id == record.device_id), None)
         return json_response(measured_view(record, live, libraries, stage_speeds(record.facts), now_s=time.time()))
 
     async def approve(self, request: Request, actor: Actor) -> Response:
-        self._registry.devices.approve(self._device(request).device_id, actor)
+        devices = self._registry.devices
+        await self._registry.ask(lambda: devices.approve(self._device(request).device_id, actor))
         return json_response(wire.Done())
 
     async def deny(self, request: Request, actor: Actor) -> Response:
-        asked = await _body(request, wire.Reason)
+        asked, devices = await _body(request, wire.Reason), self._registry.devices
         reason = asked.reason or "An administrator turned the request down."
-        self._registry.devices.deny(self._device(request).device_id, reason, actor)
+        await self._registry.ask(lambda: devices.deny(self._device(request).device_id, reason, actor))
         return json_response(wire.Done())
 
     async def suspend(self, request: Request, actor: Actor) -> Response:
-        asked = await _body(request, wire.Reason)
-        device = self._device(request)
-        self._registry.devices.suspend(device.device_id, asked.reason, actor)
-        self._cut(device, "suspended", "An administrator has suspended this PC.")
+        asked, devices = await _body(request, wire.Reason), self._registry.devices
+        await self._put_out(
+            lambda: devices.suspend(self._device(request).device_id, asked.reason, actor),
+            "suspended",
+            "An administrator has suspended this PC.",
+        )
         return json_response(wire.Done())
 
     async def resume(self, request: Request, actor: Actor) -> Response:
-        self._registry.devices.resume(self._device(request).device_id, actor)
+        devices = self._registry.devices
+        await self._registry.ask(lambda: devices.resume(self._device(request).device_id, actor))
         return json_response(wire.Done())
 
     async def revoke(self, request: Request, actor: Actor) -> Response:
-        asked = await _body(request, wire.Revocation)
-        device = self._device(request)
+        asked, devices = await _body(request, wire.Revocation), self._registry.devices
         how = "ban" if asked.ban else asked.how
-        self._registry.devices.revoke(device.device_id, how, asked.reason, actor)
-        self._cut(device, "revoked", "An administrator has taken this PC out of the fleet.")
+        await self._put_out(
+            lambda: devices.revoke(self._device(request).device_id, how, asked.reason, actor),
+            "revoked",
+            "An administrator has taken this PC out of the fleet.",
+        )
         return json_response(wire.Done())
 
     async def tag(self, request: Request, actor: Actor) -> Response:
-        asked = await _body(request, wire.Tags)
-        self._registry.devices.set_tags(self._device(request).device_id, asked.tags, actor)
+        asked, devices = await _body(request, wire.Tags), self._registry.devices
+        await self._registry.ask(lambda: devices.set_tags(self._device(request).device_id, asked.tags, actor))
         if self._post is not None:
             self._post.publish()
         return json_response(wire.Done())
 
     async def merge(self, request: Request, actor: Actor) -> Response:
-        asked = await _body(request, wire.Merge)
-        former = self._registry.devices.resolve(asked.former)
-        self._registry.devices.merge(self._device(request).device_id, former.device_id, actor)
-        self._cut(former, "retired", "This PC was enrolled anew.")
+        asked, devices = await _body(request, wire.Merge), self._registry.devices
+
+        def merge() -> DeviceRecord:
+            former = devices.resolve(asked.former)
+            devices.merge(self._device(request).device_id, former.device_id, actor)
+            return former
+
+        await self._put_out(merge, "retired", "This PC was enrolled anew.")
         if self._post is not None:
             self._post.publish()
         return json_response(wire.Done())
@@ -184,7 +196,8 @@ class MemberRoutes:
         if asked.at_once:
             await finish_in_thread(partial(self._authority.refresh, at_once=True))
         view = self._authority_view()
-        self._registry.audit.append(actor, "root.rotate", self._authority.fleet_id, phase=view.phase)
+        fleet_id, audit = self._authority.fleet_id, self._registry.audit
+        await self._registry.ask(lambda: audit.append(actor, "root.rotate", fleet_id, phase=view.phase))
         return json_response(view)
 
     def _authority_view(self) -> wire.AuthorityView:
@@ -205,8 +218,13 @@ class MemberRoutes:
     def _device(self, request: Request) -> DeviceRecord:
         return self._registry.devices.resolve(request.path_params["device_id"])
 
-    def _cut(self, device: DeviceRecord, code: str, message: str) -> None:
-        self._hub.disconnect(device.device_id, CloseCode.NOT_APPROVED, code, message)
+    async def _put_out(self, decide: Callable[[], DeviceRecord], code: str, message: str) -> None:
+        """Put a device out as `decide` writes it, and close its links; also when nobody waits for the answer now."""
+
+        def cut(device: DeviceRecord) -> None:
+            self._hub.disconnect(device.device_id, CloseCode.NOT_APPROVED, code, message)
+
+        cut(await self._registry.ask(decide, cut))
 
 
 async def _body(request: Request, kind: type[T]) -> T:

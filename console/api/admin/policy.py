@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,16 +40,16 @@ class PolicyRoutes:
         return guarded(self._gate, table)
 
     async def show(self, request: Request, actor: Actor) -> Response:
-        return json_response(self._view())
+        return json_response(await self._registry.ask(self._view))
 
     async def change(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.PolicyChange)
         try:
-            self._registry.policies.change(asked.tag, asked.values, actor)
+            await self._registry.ask(partial(self._registry.policies.change, asked.tag, asked.values, actor))
         except WishRefused as error:
             raise ApiError(400, str(error), param="values", code="invalid_value") from None
         self._post.publish()
-        return json_response(self._view())
+        return json_response(await self._registry.ask(self._view))
 
     def _view(self) -> wire.PolicyView:
         refusals = [_refusal(device) for device in self._registry.devices.list() if device.state == "active"]

@@ -24,7 +24,7 @@ ANSWERS_TOLD = 50
 class Overview(Protocol):
     """What the service says about itself."""
 
-    def status(self) -> wire.Status:
+    async def status(self) -> wire.Status:
         """Describe the whole service now."""
         ...
 
@@ -67,7 +67,7 @@ class AdminRoutes:
         return guarded(self._gate, table)
 
     async def status(self, request: Request, actor: Actor) -> Response:
-        return json_response(self._overview.status())
+        return json_response(await self._overview.status())
 
     async def performance(self, request: Request, actor: Actor) -> Response:
         return json_response(self._deployments.performances())
@@ -81,7 +81,7 @@ class AdminRoutes:
         return json_response(self._deployments.answer_times("newest" if order == "newest" else "slowest", limit))
 
     async def list_libraries(self, request: Request, actor: Actor) -> Response:
-        return json_response(wire.Libraries(self._shelf.list()))
+        return json_response(wire.Libraries(await self._shelf.list()))
 
     async def add_library(self, request: Request, actor: Actor) -> Response:
         asked = convert(parse_object(await read_body(request)), wire.NewLibrary)

@@ -120,7 +120,7 @@ class OpenAIRoutes:
     async def chat(self, request: Request) -> Response:
         await self._gate.require(request, "chat")
         asked = parse_chat(await _read(request), self._ignored)
-        generator = self._admit(request, asked.model, asked.answers)
+        generator = await self._admit(request, asked.model, asked.answers)
         dialect, calls = generator.dialect, asked.calls
         grammar = answer_grammar(asked.schema, calls, dialect)
         param = "tools" if calls.tools else "response_format"
@@ -144,7 +144,7 @@ class OpenAIRoutes:
         await self._gate.require(request, "chat")
         asked = parse_completion(await _read(request), self._ignored)
         request.state.prompt_param = "prompt"
-        generator = self._admit(request, asked.model, len(asked.prompts) * asked.answers)
+        generator = await self._admit(request, asked.model, len(asked.prompts) * asked.answers)
         identity = Identity.new("cmpl-", generator.model_id)
         prompts = await self._tokens(request, identity, partial(asked.encode, generator))
         return self._answer(
@@ -157,7 +157,7 @@ class OpenAIRoutes:
         await self._gate.require(request, "chat")
         asked = parse_responses(await _read(request), self._ignored)
         request.state.prompt_param = "input"
-        generator = self._admit(request, asked.model, 1)
+        generator = await self._admit(request, asked.model, 1)
         identity = Identity.new("resp_", generator.model_id)
         prompt = await self._tokens(request, identity, lambda: generator.encode_chat(asked.plain_messages()))
         reader = partial(SpeechReader, thinks=generator.dialect.thinks, opened=generator.dialect.opened)
@@ -204,13 +204,14 @@ class OpenAIRoutes:
     async def _in_turn(self, request: Request, make: Callable[[], T]) -> T:
         return await self._tokenizing.run(request.state.principal.key_id, request.state.body_bytes, make)
 
-    def _admit(self, request: Request, model_id: str, answers: int) -> Generator:
+    async def _admit(self, request: Request, model_id: str, answers: int) -> Generator:
         """Return the model that answers, if this key may ask it for so many answers now. Raises ApiError."""
         principal: Principal = request.state.principal
         self._check_model(principal, model_id)
-        request.state.headers = self._quotas.headers(principal, answers)
+        used_today = await self._quotas.used_today(principal)
+        request.state.headers = self._quotas.headers(principal, used_today, answers)
         # Refused before the prompt is tokenized: a refusal must cost next to nothing.
-        self._quotas.check(principal, answers)
+        self._quotas.check(principal, used_today, answers)
         return self._generator(model_id)
 
     def _answer(

@@ -127,7 +127,7 @@ async def test_the_library_that_was_replaced_is_forgotten(
     stage.let()
     await jobs.begin(asked(root, replace=True), ADA)
     await until(lambda: only(jobs).published)
-    assert {library.digest for library in shelf.list()} == {only(jobs).digest, beside}
+    assert {library.digest for library in await shelf.list()} == {only(jobs).digest, beside}
     assert shelf._distribution.find(former) is None
     assert shelf.of_model("toy").digest == only(jobs).digest
     assert audited(registry, former) == ["library.remove", "library.add"]
@@ -142,4 +142,4 @@ async def test_a_library_that_was_replaced_in_service_stays_on_the_list(
     registry.deployments.save(Deployment("toy", former, {}))
     make_library(root / "library", layers=3, model_id="toy")  # as a build outside the console would
     latest = (await shelf.add(root / "library", ADA)).digest
-    assert {library.digest for library in shelf.list()} == {latest, former}
+    assert {library.digest for library in await shelf.list()} == {latest, former}

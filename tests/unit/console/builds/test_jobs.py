@@ -41,7 +41,7 @@ async def test_a_build_runs_is_evaluated_and_can_be_deployed(
     assert build.gate.top1_agreement == 0.831
     assert build.evaluation is not None
     assert build.evaluation.library_perplexity == 23.1
-    (library,) = shelf.list()
+    (library,) = await shelf.list()
     assert (library.model_id, library.digest, library.top1_agreement) == ("toy", build.digest, 0.831)
     assert audited(registry, build.build_id) == ["build.publish", "build.start"]
     assert audited(registry, "library.add") == ["library.add"]
@@ -121,7 +121,7 @@ async def test_an_exporter_that_fails_after_its_last_word_has_built_nothing(
     await until(lambda: jobs._worker is not None and jobs._worker.done())
     assert only(jobs).state == "failed"
     assert "(exit code 3)" in only(jobs).message
-    assert shelf.list() == []
+    assert await shelf.list() == []
     assert [run[0] for run in stage.runs if run[0] == "evaluate"] == []
 
 
@@ -226,9 +226,9 @@ async def test_a_library_may_be_published_later(jobs: BuildJobs, stage: Stage, r
     stage.let()
     build_id = (await jobs.begin(asked(root, publish=False), ADA)).build_id
     await until(lambda: only(jobs).state == "built")
-    assert shelf.list() == []
+    assert await shelf.list() == []
     assert (await jobs.publish(build_id, ADA)).published
-    assert [library.model_id for library in shelf.list()] == ["toy"]
+    assert [library.model_id for library in await shelf.list()] == ["toy"]
     estimate = await jobs.estimate(asked(root))
     assert "already holds a library; choose another folder, or let this one be replaced" in estimate.problems[0]
     assert (await jobs.estimate(asked(root, replace=True))).problems == []
