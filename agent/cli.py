@@ -218,9 +218,10 @@ def _status(options: argparse.Namespace) -> int:
         running = True
         print("\n".join(status_lines(status)))
     elif not running and (waiting := awaited(options.data / "identity")) is not None:
+        # An agent that has nothing to do but wait for that answers no questions, so it may well be running.
         print(
-            f"The agent is not running. This PC waits for an administrator's approval; its code is "
-            f"{waiting.device_code}. It goes on waiting when the agent runs."
+            f"This PC waits for an administrator's approval; its code is {waiting.device_code}. It goes on waiting "
+            "whenever the agent runs."
         )
     elif state is None:
         print("The agent has not run yet; start it with `fallow-agent run`.")
