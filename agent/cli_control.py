@@ -36,6 +36,7 @@ from agent.durations import parse_duration_s
 from agent.settings import SettingsError
 from agent.volunteer.errors import WishRefused
 from agent.volunteer.wishes import from_text, to_plain
+from shard_export.library.counts import counted
 
 DAY_S = 86_400
 
@@ -121,7 +122,7 @@ def status_lines(status: Status) -> list[str]:
     if status.update:
         lines.append(f"Update: {status.update}")
     gave = status.contribution
-    lines.append(f"Today: {gave.today_h:.1f} h, {gave.today_tokens} tokens, about {gave.today_wh:.0f} Wh.")
+    lines.append(f"Today: {gave.today_h:.1f} h, {counted(gave.today_tokens, 'token')}, about {gave.today_wh:.0f} Wh.")
     return lines
 
 
@@ -210,7 +211,8 @@ def _history(options: argparse.Namespace) -> int:
     for row in rows:
         start = dt.datetime.fromtimestamp(row.start_s).astimezone()
         print(
-            f"{start:%a %d %b %H:%M}  {row.served_s / 3600:6.1f} h  {row.tokens:10} tokens  "
+            f"{start:%a %d %b %H:%M}  {row.served_s / 3600:6.1f} h  "
+            f"{counted(row.tokens, 'token', shown=f'{row.tokens:10}')}  "
             f"about {row.energy_wh:.0f} Wh"
         )
     if not rows:

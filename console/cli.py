@@ -34,6 +34,7 @@ from console.fleet.delivery import DeliveryEnded, DeliveryEvent
 from console.following import delivery_line, delivery_text
 from console.status_tables import status_tables
 from console.tables import libraries_table
+from shard_export.library.counts import counted
 
 DEFAULT_AGENTS_PORT = 8461
 DEFAULT_API_PORT = 8460
@@ -237,7 +238,7 @@ def _models(options: argparse.Namespace) -> int:
     with client_of(options) as console:
         if options.add is not None:
             added = console.add_library(options.add)
-            return show(options, added, f"{added.model_id} can be deployed: {added.layer_count} layers.")
+            return show(options, added, f"{added.model_id} can be deployed: {counted(added.layer_count, 'layer')}.")
         if options.remove is not None:
             console.remove_library(options.remove)
             return show(options, wire.Done(), "The library is forgotten; its files are where they were.")

@@ -21,6 +21,7 @@ from console.errors import ClientError
 from console.registry import chain
 from console.registry.errors import AuditBroken
 from console.registry.records import ROLE_SCOPES, AuditEntry
+from shard_export.library.counts import counted
 
 SCOPES = ("chat", "view", "operate", "audit", "admin")
 
@@ -186,7 +187,7 @@ def _audit_export(options: argparse.Namespace) -> int:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
     done = wire.Done(detail={"file": str(options.out), "entries": count})
-    return show(options, done, f"{count} entries are in {options.out}.")
+    return show(options, done, f"{counted(count, 'entry is', 'entries are')} in {options.out}.")
 
 
 def _private(path: Path) -> IO[bytes]:
@@ -208,7 +209,7 @@ def _audit_verify(options: argparse.Namespace) -> int:
             raise ClientError(str(error)) from None
         except OSError as error:
             raise ClientError(f"{options.file} cannot be read ({error.strerror}); check its name.") from None
-    text = f"All {checked.entries} entries are as they were written."
+    text = f"{counted(checked.entries, 'entry is as it was', 'entries are as they were')} written."
     noted = f"Note this for the next check: --known {checked.last_sequence}:{checked.last_hash}"
     return show(options, checked, text, noted)
 

@@ -28,6 +28,7 @@ from console.bench.shown import asked_for, changes_table, run_tables, runs_table
 from console.cli_tools import Commands, command, show
 from console.client import AdminClient
 from console.errors import ClientError, UsageWrong
+from shard_export.library.counts import counted
 
 LIST, SHOW = "list", "show"
 MOST_USERS, MOST_SECONDS, MOST_REQUESTS, MOST_TOKENS = 1000, 86_400.0, 1_000_000, 1 << 20
@@ -200,11 +201,11 @@ def _progress(run: Run) -> Iterator[OnProgress]:
         bar = progress.add_task("", total=1.0)
 
         def on_progress(level: Level, share: float) -> None:
-            what = "warming up" if level.warming else f"{len(level.asked)} requests begun"
-            progress.update(bar, completed=share, description=f"{level.users} users, {what}")
+            what = "warming up" if level.warming else f"{counted(len(level.asked), 'request')} begun"
+            progress.update(bar, completed=share, description=f"{counted(level.users, 'user')}, {what}")
             if not console.is_terminal and (level.users, level.warming) not in said:
                 said.add((level.users, level.warming))
-                line = f"{level.users} users: {'warming up' if level.warming else 'measuring'}"
+                line = f"{counted(level.users, 'user')}: {'warming up' if level.warming else 'measuring'}"
                 console.print(line, markup=False, highlight=False)
 
         yield on_progress

@@ -28,6 +28,7 @@ from console.libraries import LibraryShelf
 from console.registry.audit import CONSOLE, Actor
 from console.registry.records import DeliveryRecord
 from console.registry.registry import Registry
+from shard_export.library.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,10 @@ class DeliveryJobs:
         """Go on with what was not over when the service stopped."""
         for record in self._registry.deliveries.unfinished():
             log.info(
-                "The delivery of %s goes on: %d of %d PCs.", record.model_id, len(record.done), len(record.devices)
+                "The delivery of %s goes on: %d of %s.",
+                record.model_id,
+                len(record.done),
+                counted(len(record.devices), "PC"),
             )
             self._start(record)
 

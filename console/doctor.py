@@ -24,6 +24,7 @@ from console.api.admin import types as wire
 from console.client import AdminClient
 from console.data import ServiceFile, authority_path, service_file_path
 from console.errors import ClientError, ServiceRefused
+from shard_export.library.counts import counted
 from shard_export.library.errors import LibraryError
 from shard_export.library.store import verify_library
 
@@ -97,15 +98,18 @@ def _check_audit(client: AdminClient) -> list[Finding]:
     except ServiceRefused as error:
         advice = "Compare with an earlier export, and find out who can write the registry."
         return [problem("registry", str(error), advice)]
-    return [fine("registry", f"{checked.entries} entries of the audit log are as they were written")]
+    said = counted(checked.entries, "entry of the audit log is as it was", "entries of the audit log are as they were")
+    return [fine("registry", f"{said} written")]
 
 
 def _check_agents(client: AdminClient) -> list[Finding]:
     agents = client.agents()
     connected = [agent for agent in agents if agent.link == "connected"]
-    found = [fine("agents", f"{len(connected)} of {len(agents)} PCs are connected")]
+    found = [fine("agents", f"{len(connected)} of {counted(len(agents), 'PC is', 'PCs are')} connected")]
     if not connected:
-        found = [problem("agents", f"none of {len(agents)} PCs is connected", "Invite PCs: fallow-console invite")]
+        found = [
+            problem("agents", f"none of {counted(len(agents), 'PC')} is connected", "Invite PCs: fallow-console invite")
+        ]
     for agent in agents:
         found += _look_at(agent)
     return found
@@ -121,7 +125,7 @@ def _look_at(agent: wire.Agent) -> Iterable[Finding]:
         away_s = time.time() - (agent.seen_s or 0)
         if agent.seen_s is not None and away_s > LONG_AWAY_S:
             advice = "Ask on the PC: fallow-agent doctor. Revoke it if it is gone."
-            yield problem("agents", f"{name} was not seen for {away_s / 86_400:.0f} days", advice)
+            yield problem("agents", f"{name} was not seen for {counted(round(away_s / 86_400), 'day')}", advice)
     if agent.key_protection == "file" and agent.state == "active":
         yield unknown("agents", f"{name} keeps its key's passphrase in a file", "A keyring on that PC would guard it.")
 
@@ -150,7 +154,7 @@ def _check_models(client: AdminClient) -> list[Finding]:
     found: list[Finding] = []
     for view in pipelines:
         if view.model in readiness:
-            found.append(fine("token", f"one came through all {len(view.stages)} stages of {view.model}"))
+            found.append(fine("token", f"one came through {counted(len(view.stages), 'stage')} of {view.model}"))
         else:
             why = view.message or view.probe.message
             found.append(

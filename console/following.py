@@ -9,21 +9,23 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from console.api.admin import types as wire
 from console.fleet.delivery import Delivered, DeliveryEvent, RingStarted
+from shard_export.library.counts import counted
 
 
 def delivery_text(view: wire.DeliveryView) -> str:
     """Say how far a delivery is."""
     layers = f"layers {view.first} to {view.last - 1}"
-    return f"{view.model}, {layers}: {view.delivered} of {view.total} PCs have it, {view.failed} failed"
+    has = f"{view.delivered} of {counted(view.total, 'PC has', 'PCs have')} it"
+    return f"{view.model}, {layers}: {has}, {view.failed} failed"
 
 
 def delivery_line(event: DeliveryEvent) -> str:
     """Say one event of a delivery."""
     if isinstance(event, RingStarted):
-        return f"Ring {event.ring}: {event.devices} of {event.total} PCs"
+        return f"Ring {event.ring}: {event.devices} of {counted(event.total, 'PC')}"
     if isinstance(event, Delivered):
         return f"  {event.device_id}: {event.problem or 'has it'}"
-    return f"{event.delivered} PCs have it, {event.failed} do not. {event.stopped}".rstrip()
+    return f"{counted(event.delivered, 'PC has', 'PCs have')} it, {event.failed} do not. {event.stopped}".rstrip()
 
 
 class DeployView:

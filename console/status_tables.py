@@ -10,6 +10,7 @@ from console.api.admin import types as wire
 from console.fleet.direct import StageLink
 from console.pipeline.types import SpeculationStatus
 from console.tables import table
+from shard_export.library.counts import counted
 
 QUEUE_SHOWN = 10
 """Waiting requests listed for each model; the number of all of them is in the line above."""
@@ -18,7 +19,7 @@ QUEUE_SHOWN = 10
 def status_tables(status: wire.Status) -> Iterator[Table | str]:
     """Yield the service's state, then every pipeline with its stages."""
     yield f"Fallow console {status.version}, API {status.api_url}, agents {', '.join(status.agents_urls)}"
-    yield f"{status.agents_connected} of {status.agents_known} PCs connected"
+    yield f"{status.agents_connected} of {counted(status.agents_known, 'PC')} connected"
     for view in status.pipelines:
         age = "" if view.probe.age_s is None else f", probed {view.probe.age_s:.0f} s ago"
         which = f" (pipeline {view.number + 1} of {view.request.replicas})" if view.request.replicas > 1 else ""

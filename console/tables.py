@@ -14,6 +14,7 @@ from console.api.admin import types as wire
 from console.api.admin.build_types import Build, BuildEstimate
 from console.registry.records import ApiKey, AuditEntry, InviteRecord, User
 from console.visible import visible
+from shard_export.library.counts import counted
 
 PROSE = frozenset({"note", "problem", "folder"})
 PIPED_COLUMNS = 200
@@ -153,7 +154,8 @@ def builds_table(builds: Sequence[Build]) -> Table:
 def estimate_lines(estimate: BuildEstimate) -> Iterator[str]:
     """Yield what a build would need, and what is against it."""
     yield (
-        f"{estimate.model_id}: {estimate.layer_count} layers, about {gigabytes(estimate.library_bytes)} on the disk "
+        f"{estimate.model_id}: {counted(estimate.layer_count, 'layer')}, about "
+        f"{gigabytes(estimate.library_bytes)} on the disk "
         f"({gigabytes(estimate.disk_free_bytes)} free), {gigabytes(estimate.memory_bytes)} of memory "
         f"({gigabytes(estimate.memory_free_bytes)} free), {max(1, round(estimate.seconds / 60))} min"
     )

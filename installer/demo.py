@@ -24,6 +24,7 @@ from installer.bootstrap import ROOT
 from installer.children import ended_by_signals
 from installer.loopback import AgentSettings, Answer, LoopbackFleet
 from installer.processes import LoopbackError
+from shard_export.library.counts import counted
 from shard_export.library.store import remove_tree
 
 MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -76,7 +77,7 @@ def run(library: Path, say: Callable[[str], None], *, windows: bool = False) -> 
         agents = [AgentSettings("first-pc", threads=1), AgentSettings("second-pc", threads=1)]
         with LoopbackFleet(Path(folder), agents, say) as fleet:
             added = fleet.admin.add_library(library)
-            say(f"model {added.model_id}: {added.layer_count} layers, {added.size_bytes / 1e6:.0f} MB")
+            say(f"model {added.model_id}: {counted(added.layer_count, 'layer')}, {added.size_bytes / 1e6:.0f} MB")
             # Exact, so that a small model answers everywhere what it answers somewhere.
             wanted = wire.DeployRequest(model=added.model_id, stages=2, numerics="exact")
             fleet.deploy(wanted, lambda event: _tell(event, say))
@@ -94,7 +95,7 @@ def run(library: Path, say: Callable[[str], None], *, windows: bool = False) -> 
             f"{stage.ms_per_token:.1f} ms a token"
         )
     rate = _tokens_per_second(answers)
-    say(f"{rate:.1f} tokens/s over {len(answers)} streams")
+    say(f"{rate:.1f} tokens/s over {counted(len(answers), 'stream')}")
     return {
         "answers": [answer.text for answer in answers],
         "stages": [

@@ -24,6 +24,7 @@ from console.client import AdminClient
 from console.data import ServiceFile, service_file_path
 from console.errors import ClientError, ServiceUnreachable
 from installer.processes import LoopbackError, Processes, environment
+from shard_export.library.counts import counted
 
 START_S = 60.0
 POLL_S = 0.05
@@ -180,7 +181,9 @@ class LoopbackFleet:
             if time.monotonic() > deadline:
                 names = [settings.name for settings in self._settings]
                 tails = "\n".join(f"{name}: {self.log_tail(name)}" for name in names)
-                raise LoopbackError(f"{len(ready)} of {count} agents connected in {timeout_s:.0f} s.\n{tails}")
+                raise LoopbackError(
+                    f"{len(ready)} of {counted(count, 'agent')} connected in {timeout_s:.0f} s.\n{tails}"
+                )
             time.sleep(POLL_S)
 
     def deploy(self, request: wire.DeployRequest, on_event: Callable[[wire.DeployEvent], None] | None = None) -> None:

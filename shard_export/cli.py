@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shard_export.library.counts import counted
 from shard_export.library.errors import ExportError
 from shard_export.library.manifest import Manifest, library_digest
 from shard_export.library.report import end_to_end_lines, report_of, unit_table
@@ -213,7 +214,7 @@ def _require_export_packages() -> None:
 
 def _summary(manifest: Manifest) -> str:
     size_mb = sum(record.size_bytes for record in manifest.files()) / 1e6
-    text = f"{manifest.model_id} ({manifest.family}), {manifest.layer_count} layers, {size_mb:.0f} MB"
+    text = f"{manifest.model_id} ({manifest.family}), {counted(manifest.layer_count, 'layer')}, {size_mb:.0f} MB"
     if manifest.end_to_end is not None:
         text += f", top-1 agreement {manifest.end_to_end.top1_agreement:.1%}, KL {manifest.end_to_end.mean_kl:.3f}"
     return f"{text}, SHA-256 {library_digest(manifest)[:16]}"
@@ -252,7 +253,7 @@ def _about_start(event: BuildStarted) -> Iterator[str]:
         f"{event.estimated_memory_bytes / 1e9:.1f} GB of memory, {max(1, round(event.estimated_seconds / 60))} min"
     )
     if event.finished_layers:
-        yield f"Going on after {event.finished_layers} finished layers."
+        yield f"Going on after {counted(event.finished_layers, 'finished layer')}."
     if event.restarted_because:
         yield f"Starting over: {event.restarted_because}."
     yield from event.notes

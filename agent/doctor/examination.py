@@ -22,6 +22,7 @@ from agent.seeding import DirectSetup, PeerDialler
 from agent.settings import AgentSettings, SettingsError, load_settings, read_state
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import Policy
+from shard_export.library.counts import counted
 
 
 async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
@@ -105,4 +106,4 @@ def _check_running(folder: Path) -> list[Finding]:
         return [problem("agent", "it does not run", "Start it: fallow-agent run")]
     if state.link != "connected":
         return [problem("agent", f"it is {state.link}: {state.message}", "See the lines above.")]
-    return [fine("agent", f"connected to {state.console_url}, {len(state.stages)} stages loaded")]
+    return [fine("agent", f"connected to {state.console_url}, {counted(len(state.stages), 'stage')} loaded")]

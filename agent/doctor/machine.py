@@ -20,6 +20,7 @@ from agent.stage.errors import StageError
 from agent.stage.process import StageProcess
 from agent.stage.types import Epoch, PipelineId, StageSpec
 from agent.volunteer.memory_book import MemoryBook
+from shard_export.library.counts import counted
 from shard_export.library.manifest import Manifest
 
 LITTLE_DISK_BYTES = 5_000_000_000
@@ -89,9 +90,9 @@ def check_store(folder: Path) -> list[Finding]:
     except (StoreError, OSError) as error:
         return [problem("files", str(error), "Check the disk and the folder's rights.")]
     if damaged:
-        said = f"{len(damaged)} of {len(names)} model files were damaged and are deleted"
+        said = f"{len(damaged)} of {counted(len(names), 'model file was', 'model files were')} damaged and are deleted"
         return [problem("files", said, "They are fetched again when needed; if it comes back, check the disk.")]
-    return [fine("files", f"{len(names)} model files are as their SHA-256 says")]
+    return [fine("files", f"{counted(len(names), 'model file is', 'model files are')} as their SHA-256 says")]
 
 
 async def check_token(folder: Path, threads: int = 0) -> list[Finding]:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from agent.link.keys import spki_sha256
+from shard_export.library.counts import counted
 
 MAX_AUTHORITIES_BYTES = 16 * 1024
 MAX_AUTHORITIES = 8
@@ -47,7 +48,7 @@ def read_authorities(pem: bytes) -> list[x509.Certificate]:
         raise ValueError(f"the set of authorities is larger than {MAX_AUTHORITIES_BYTES} bytes")
     found = x509.load_pem_x509_certificates(pem)
     if not 1 <= len(found) <= MAX_AUTHORITIES:
-        raise ValueError(f"the set of authorities has {len(found)} certificates")
+        raise ValueError(f"the set of authorities has {counted(len(found), 'certificate')}")
     for certificate in found:
         try:
             constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value

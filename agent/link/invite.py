@@ -22,6 +22,7 @@ import msgspec
 from agent.link.errors import InviteDamaged, InviteExpired, InviteWrongVersion
 from agent.link.identity import FLEET_ID
 from agent.link.parsing import UNREADABLE
+from shard_export.library.counts import counted
 
 VERSION = 1
 MAX_INVITE_CHARS = 1024
@@ -66,7 +67,7 @@ def encode(invite: Invite) -> str:
     body = f"fallow{VERSION}.{payload}"
     text = f"{body}.{_check(body)}"
     if len(text) > MAX_INVITE_CHARS:
-        raise ValueError(f"an invite of {len(text)} characters is too long: use fewer or shorter addresses")
+        raise ValueError(f"an invite of {counted(len(text), 'character')} is too long: use fewer or shorter addresses")
     return text
 
 
@@ -123,7 +124,7 @@ def _problem(invite: Invite) -> str:
     if not FLEET_ID.fullmatch(invite.fleet_id):
         return "its fleet id is not one"
     if not 1 <= len(invite.urls) <= MAX_URLS:
-        return f"it has {len(invite.urls)} addresses instead of 1 to {MAX_URLS}"
+        return f"it has {counted(len(invite.urls), 'address', 'addresses')} instead of 1 to {MAX_URLS}"
     if invite.max_uses < 1 or not 0 < invite.expires_at_s < 1 << 40:
         return "its limits are not valid"
     wrong = next((url for url in invite.urls if not _is_console_url(url)), None)

@@ -13,6 +13,7 @@ import msgspec
 
 from agent.link.parsing import UNREADABLE
 from agent.link.store_errors import ManifestBad
+from shard_export.library.counts import counted
 from shard_export.library.manifest import FORMAT_VERSION, MANIFEST_NAME, FileRecord, Manifest
 
 MAX_LAYERS = 4096
@@ -65,7 +66,9 @@ def is_sha256(text: str) -> bool:
 def _check_units(manifest: Manifest) -> None:
     """Each layer once, one embed, one head, and every rope a layer uses."""
     if not 1 <= manifest.layer_count <= MAX_LAYERS:
-        raise ManifestBad(f"The library's manifest speaks of {manifest.layer_count} layers; export the library again.")
+        raise ManifestBad(
+            f"The library's manifest speaks of {counted(manifest.layer_count, 'layer')}; export the library again."
+        )
     names = {unit.name for unit in manifest.units}
     layers = [unit.index for unit in manifest.units if unit.kind == "layer"]
     ends = sorted(unit.name for unit in manifest.units if unit.kind in {"embed", "head"})

@@ -46,6 +46,7 @@ from agent.link.errors import (
 from agent.link.identity import server_hostname, server_verifying_context
 from agent.link.messages import ENROL_PATH, MessageError
 from agent.link.proxies import proxy_hint
+from shard_export.library.counts import counted
 
 _log = logging.getLogger(__name__)
 
@@ -175,7 +176,8 @@ def _is_issued_by(leaf: x509.Certificate, root: x509.Certificate) -> bool:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 86_400:.0f} days" if seconds >= 2 * 86_400 else f"{seconds / 3600:.0f} hours"
+    hours, days = round(seconds / 3600), round(seconds / 86_400)
+    return counted(days, "day") if hours >= 48 else counted(hours, "hour")
 
 
 @asynccontextmanager

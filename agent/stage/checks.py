@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from agent.stage.errors import BadStep
 from agent.stage.types import Row, Share, StreamId
+from shard_export.library.counts import counted
 
 
 class StageShape(msgspec.Struct, frozen=True):
@@ -43,7 +44,8 @@ def lengths_after(
         held = after.get(share.source, 0)
         if not 1 <= share.tokens <= held:
             raise BadStep(
-                f"Stream {share.stream} would share {share.tokens} tokens of stream {share.source}, but this stage "
+                f"Stream {share.stream} would share {counted(share.tokens, 'token')} of stream "
+                f"{share.source}, but this stage "
                 f"holds {held} of them; run the stream from its beginning."
             )
         after[share.stream] = share.tokens
@@ -67,7 +69,8 @@ def check_step(
         cached = length_before(row, lengths)
         if row.first != cached:
             raise BadStep(
-                f"Stream {row.stream} continues at position {row.first}, but this stage holds {cached} tokens of it; "
+                f"Stream {row.stream} continues at position {row.first}, but this stage holds "
+                f"{counted(cached, 'token')} of it; "
                 "replay the stream from there."
             )
         total += row.count
@@ -76,7 +79,7 @@ def check_step(
 
 def _check_tensor(total: int, tensor: npt.NDArray[Any] | None, shape: StageShape) -> None:
     if tensor is None:
-        raise BadStep(f"The step has {total} tokens in its rows, but carries no tensor.")
+        raise BadStep(f"The step has {counted(total, 'token')} in its rows, but carries no tensor.")
     expected, dtype = ((total,), np.int64) if shape.takes_ids else ((total, shape.hidden_size), np.float32)
     if tensor.dtype != dtype or tensor.shape != expected:
         raise BadStep(

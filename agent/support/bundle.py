@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from agent.support.cleaning import Cleaner
+from shard_export.library.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +186,6 @@ def after_lines(out: Path, manifest: Manifest) -> list[str]:
     missing = [f"  {member.name}: {member.problem}" for member in manifest.files if member.problem]
     size = sum(member.size_bytes for member in held)
     return [
-        f"{out} holds {len(held)} files, {size / 1e6:.1f} MB unpacked. Look at them before you hand it on.",
+        f"{out} holds {counted(len(held), 'file')}, {size / 1e6:.1f} MB unpacked. Look inside before you hand it on.",
         *(["Not in it:", *missing] if missing else []),
     ]

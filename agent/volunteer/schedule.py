@@ -16,6 +16,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from shard_export.library.counts import counted
+
 DAY_MIN = 24 * 60
 WEEK_MIN = 7 * DAY_MIN
 Hours = tuple[tuple[int, int], ...]
@@ -54,7 +56,7 @@ def hours_of(windows: Iterable[Window]) -> Hours:
 def checked_hours(hours: Hours) -> Hours:
     """Return hours that came from elsewhere, in order. Raises ScheduleError."""
     if len(hours) > MAX_WINDOWS:
-        raise ScheduleError(f"A schedule has {len(hours)} windows, and {MAX_WINDOWS} at most are possible.")
+        raise ScheduleError(f"A schedule has {counted(len(hours), 'window')}, and {MAX_WINDOWS} at most are possible.")
     if any(not 0 <= first < last <= WEEK_MIN for first, last in hours):
         raise ScheduleError("A schedule has a window that does not lie in the week.")
     return _joined(hours)

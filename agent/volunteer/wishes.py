@@ -10,6 +10,7 @@ import msgspec
 from agent.volunteer.errors import WishRefused
 from agent.volunteer.policy import BUILT_IN, MAX_PROGRAM_LETTERS, MAX_PROGRAMS, ROWS, Row, Wishes
 from agent.volunteer.schedule import ScheduleError, checked_hours, format_schedule, parse_schedule
+from shard_export.library.counts import counted
 
 PlainValue = bool | int | float | str | list[str] | None
 """A row's value on the wire and in files people read: schedules are text, sets are sorted lists, None is no wish."""
@@ -62,7 +63,9 @@ def _check_number(name: str, row: Row, value: float) -> float:
 def _check_names(name: str, names: frozenset[str]) -> frozenset[str]:
     limit = MAX_PROGRAMS if name == "exclusive_programs" else MAX_DEVICES_OFF
     if len(names) > limit:
-        raise WishRefused(f"{name} has {len(names)} entries, and {limit} at most are possible; leave some out.")
+        raise WishRefused(
+            f"{name} has {counted(len(names), 'entry', 'entries')}, and {limit} at most are possible; leave some out."
+        )
     if any(not 0 < len(one.strip()) <= MAX_PROGRAM_LETTERS or not one.isprintable() for one in names):
         raise WishRefused(f"{name} has an entry that is empty, longer than {MAX_PROGRAM_LETTERS} letters or no text.")
     if name == "devices" and not names <= DEVICE_KINDS:

@@ -17,6 +17,7 @@ from console.api.http import ApiError
 from console.api.openai.several import Placed, close_events
 from console.pipeline.types import Finished, Text
 from console.registry.records import Principal
+from shard_export.library.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -94,16 +95,20 @@ class Quotas:
     def _check_streams(self, principal: Principal, answers: int) -> None:
         quota, key_id = principal.quota, principal.key_id
         if quota.streams is not None and answers > quota.streams:
-            message = f"This key may have {quota.streams} answers at once; ask for {answers} in several requests."
+            message = (
+                f"This key may have {counted(quota.streams, 'answer')} at once; ask for {answers} in several requests."
+            )
             raise ApiError(400, message, param="n", code="too_many_streams", should_retry=False)
         if quota.streams is not None and self._running[key_id] + answers > quota.streams:
-            message = f"This key may have {quota.streams} answers at once and has them; wait for one to end."
+            message = f"This key may have {counted(quota.streams, 'answer')} at once and has them; wait for one to end."
             raise ApiError(429, message, code="too_many_streams", retry_after_s=STREAM_WAIT_S, should_retry=True)
 
     def _check_tokens(self, principal: Principal, used_today: int) -> None:
         quota = principal.quota
         if quota.tokens_per_day is not None and used_today >= quota.tokens_per_day:
-            message = f"This key has used its {quota.tokens_per_day} tokens for today; it can go on at 0:00 UTC."
+            message = (
+                f"This key has used its {counted(quota.tokens_per_day, 'token')} for today; it can go on at 0:00 UTC."
+            )
             wait_s = self._counter.seconds_left()
             raise ApiError(429, message, code="insufficient_quota", retry_after_s=wait_s, should_retry=False)
 
@@ -130,4 +135,4 @@ class Quotas:
         try:
             await self._ask(partial(self._counter.add, key_id, tokens))
         except Exception:  # the edge of a request whose answer is complete: the person keeps it, the log the cause
-            log.exception("%d tokens of %s could not be counted.", tokens, key_id)
+            log.exception("%s of %s could not be counted.", counted(tokens, "token"), key_id)

@@ -14,6 +14,7 @@ import msgspec
 
 from console.bench.texts import EDIT_PROMPTS, MORE_PROMPTS, PROMPTS, shortened, words_by_chance
 from console.errors import UsageWrong
+from shard_export.library.counts import counted
 
 KINDS = ("short", "long", "edit")
 DEFAULT_SHARES = {"short": 2, "long": 1, "edit": 1}
@@ -142,5 +143,5 @@ def listed(data: bytes) -> Mix:
     if not prompts:
         raise UsageWrong("The file has no prompts; write one a line.")
     # The texts themselves are somebody's: only a hash of them is kept, to know them again.
-    said_of = f"file of {len(prompts)} prompts ({hashlib.sha256(data).hexdigest()[:8]})"
+    said_of = f"file of {counted(len(prompts), 'prompt')} ({hashlib.sha256(data).hexdigest()[:8]})"
     return Mix(said_of, [FROM_FILE], {FROM_FILE: prompts})

@@ -36,7 +36,7 @@ async def measure(access: Access, load: Load, mix: Mix, on_progress: OnProgress)
     async with LoadClient(access, max(load.users)) as client:
         for place, users in enumerate(load.users):
             level = Level(client, load, mix, numbers, users)
-            running = asyncio.create_task(level.run(), name=f"{users} users")
+            running = asyncio.create_task(level.run(), name=f"level of {users}")
             try:
                 while not running.done():
                     await asyncio.wait((running,), timeout=LOOK_S)

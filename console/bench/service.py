@@ -11,6 +11,7 @@ from console.api.models import ModelList
 from console.call import Call
 from console.client import AdminClient
 from console.errors import ClientError, ServiceRefused
+from shard_export.library.counts import counted
 
 
 class _Counted(msgspec.Struct, frozen=True):
@@ -46,7 +47,7 @@ def _said(view: wire.PipelineView) -> str:
     stages = ", ".join(f"{one.first}-{one.last - 1} on {one.device_name} ({one.engine})" for one in view.stages)
     asked = view.request
     return (
-        f"{stages or 'no stages'}; {asked.numerics}, {asked.streams} streams, context {asked.context}, "
+        f"{stages or 'no stages'}; {asked.numerics}, {counted(asked.streams, 'stream')}, context {asked.context}, "
         f"drafts {view.speculation.source}"
     )
 

@@ -10,6 +10,7 @@ from console.bench.comparing import Change, differences
 from console.bench.figures import Figures, Spread
 from console.bench.records import Run
 from console.tables import moment, table
+from shard_export.library.counts import counted
 
 _WAITS = ("first token p50 ms", "p95 ms", "between p50 ms", "p95 ms")
 
@@ -105,9 +106,11 @@ def runs_table(runs: Sequence[Run]) -> Table:
 def asked_for(run: Run) -> str:
     """Say how a run was asked for, in a line."""
     load = run.load
-    how_long = f"{load.requests} requests of each user" if load.requests else f"{load.duration_s:g} s for each"
+    how_long = (
+        f"{counted(load.requests, 'request')} of each user" if load.requests else f"{load.duration_s:g} s for each"
+    )
     ends = "ending by themselves, at most" if load.natural else "each of"
-    return f"{how_long}, prompts {load.mix}, answers {ends} {load.max_tokens} tokens"
+    return f"{how_long}, prompts {load.mix}, answers {ends} {counted(load.max_tokens, 'token')}"
 
 
 def _waits(first: Spread, inter: Spread) -> tuple[str, ...]:

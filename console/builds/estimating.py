@@ -15,6 +15,7 @@ from console.api.admin.build_types import BuildEstimate, BuildRequest
 from console.builds.checkpoints import CheckpointFacts, look_at
 from console.builds.estimate import Needs, needs_of
 from console.builds.exporter import Exporter, Families
+from shard_export.library.counts import counted
 from shard_export.library.errors import LibraryExists
 from shard_export.library.estimates import usable_cores
 from shard_export.library.store import check_target, existing_parent, work_folder_of
@@ -123,7 +124,8 @@ def _notes(facts: CheckpointFacts, families: Families, estimate: BuildEstimate, 
         )
     if estimate.kept_layers:
         yield (
-            f"An earlier build finished {estimate.kept_layers} of {estimate.layer_count} layers; with the same options "
+            f"An earlier build finished {estimate.kept_layers} of {counted(estimate.layer_count, 'layer')}; "
+            "with the same options "
             "this one goes on from there."
         )
     if request.evaluate and estimate.evaluate_memory_bytes > estimate.memory_free_bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shard_export.library.counts import counted
 from shard_export.library.events import BuildAdvice, BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
 
 _DECODER = msgspec.json.Decoder(BuildEvent)
@@ -21,9 +22,11 @@ def line_of(event: BuildEvent) -> str:
     """Say an event in one line of the log."""
     match event:
         case BuildStarted():
-            more = f", going on after {event.finished_layers} finished layers" if event.finished_layers else ""
+            more = (
+                f", going on after {counted(event.finished_layers, 'finished layer')}" if event.finished_layers else ""
+            )
             again = f", starting over: {event.restarted_because}" if event.restarted_because else ""
-            return f"{event.model_id} ({event.family}), {event.layer_count} layers{more}{again}"
+            return f"{event.model_id} ({event.family}), {counted(event.layer_count, 'layer')}{more}{again}"
         case LayerDone():
             return (
                 f"layer {event.index + 1} of {event.layer_count}: {event.seconds:.1f} s, error {event.fp32_error:.1e} "

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from console.api.admin.build_types import Build, Gate
+from shard_export.library.counts import counted
 from shard_export.library.events import BuildEvent, BuildFailed, BuildPublished, BuildStarted, LayerDone
 
 LEAST_STALL_S = 300.0
@@ -131,7 +132,8 @@ def cancelled_note(build: Build, *, discarded: bool) -> str:
     if discarded or build.layer == 0:
         return "It was cancelled: nothing of it is kept."
     return (
-        f"It was cancelled: {build.layer} of {build.layer_count} layers are kept, and a build of the same model into "
+        f"It was cancelled: {build.layer} of {counted(build.layer_count, 'layer is', 'layers are')} kept, "
+        "and a build of the same model into "
         "the same folder with the same options goes on from there."
     )
 
@@ -140,7 +142,7 @@ def kept_note(build: Build) -> str:
     """Say what of a build is on the disk, to follow a colon."""
     if build.layer == 0:
         return "no layer was finished yet, so it begins again when it is resumed."
-    many = f"{build.layer} finished layers are" if build.layer > 1 else "1 finished layer is"
+    many = counted(build.layer, "finished layer is", "finished layers are")
     return f"{many} kept, and resuming goes on from there."
 
 

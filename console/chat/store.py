@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from console.chat.chatfile import ChatFile
 from console.chat.errors import StoreUnusable
+from shard_export.library.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Store:
         try:
             work(file)
             if file is not None and (count := file.take_unreadable()):
-                entries = "1 entry" if count == 1 else f"{count} entries"
+                entries = counted(count, "entry", "entries")
                 message = f"In {self._path} {entries} cannot be read and left out; a newer Fallow may read them."
                 self._tell(StoreUnusable(message))
         except sqlite3.Error as error:

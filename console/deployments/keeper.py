@@ -29,6 +29,7 @@ from console.facts import FleetFacts
 from console.fleet.hub import Hub
 from console.libraries import LibraryShelf, LoadedLibrary
 from console.registry.audit import CONSOLE, Actor
+from shard_export.library.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -279,7 +280,7 @@ class Keeper:
         pause_s = min(MAX_PAUSE_S, 2.0**entry.failures)
         agents = self._candidates(entry)
         if agents:
-            entry.message = f"Being loaded again on {len(agents)} PCs or fewer."
+            entry.message = f"Being loaded again on {counted(len(agents), 'PC')} or fewer."
             try:
                 wanted = as_possible(entry.request, entry.number, agents, entry.failures)
                 await self.roll_out(entry, agents, CONSOLE, wanted)

@@ -14,6 +14,7 @@ from console.errors import DeployFailed
 from console.fleet.errors import StageLoadFailed
 from console.fleet.hub import Hub
 from console.planner.types import PlannedStage
+from shard_export.library.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class StageLoads:
             async with asyncio.TaskGroup() as group:
                 tasks += [group.create_task(bring(index)) for index in range(len(stages))]
         except* StageLoadFailed:
-            log.info("%d stages of %s did not come up.", len(failed), self._request.model)
+            log.info("%s of %s did not come up.", counted(len(failed), "stage"), self._request.model)
         if failed:
             stage, error = failed[0]
             raise DeployFailed(str(error), code=error.code, device_id=stage.device_id, device_name=stage.name)

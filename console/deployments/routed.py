@@ -16,6 +16,7 @@ from console.pipeline.errors import PromptError
 from console.pipeline.plans import QUEUE_LIMIT
 from console.pipeline.types import Event, Failed, Finished, GenerationRequest, Text
 from console.routing import PipelineLoad, choose
+from shard_export.library.counts import counted
 
 FULL_RETRY_S = 2
 
@@ -135,5 +136,5 @@ def load_of(entry: Entry, live: LivePipeline) -> PipelineLoad:
 
 
 def _full(model_id: str, pipelines: int) -> str:
-    where = "its pipeline" if pipelines == 1 else f"all {pipelines} pipelines"
+    where = "its pipeline" if pipelines == 1 else f"all {counted(pipelines, 'pipeline')}"
     return f"{model_id} is full: {where} and the queue before it are taken; try again in a moment."

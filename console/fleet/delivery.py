@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 import msgspec
 
 from console.fleet.errors import DeliveryFailed
+from shard_export.library.counts import counted
 
 RINGS = (0.05, 0.5, 1.0)
 """The share of the PCs that have it after each ring."""
@@ -98,7 +99,9 @@ async def deliver_in_rings(
             problems += bool(event.problem)
         delivered, failed = delivered + len(ring) - problems, failed + problems
         if problems > TOLERATED * len(ring):
-            stopped = f"{problems} of {len(ring)} PCs of ring {number} failed; find out why, then deliver again."
+            stopped = (
+                f"{problems} of {counted(len(ring), 'PC')} of ring {number} failed; find out why, then deliver again."
+            )
             yield DeliveryEnded(delivered, failed, stopped)
             return
     yield DeliveryEnded(delivered, failed)

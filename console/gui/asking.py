@@ -136,8 +136,3 @@ def _summary(total: int, failed: Sequence[str], done: str) -> str:
     if total == 1:
         return failed[0]
     return f"{len(failed)} of {total} failed. " + " ".join(failed[:MOST_LINES])
-
-
-def many(number: int, one: str, more: str) -> str:
-    """Say `1 PC` or `3 PCs`."""
-    return f"{number} {one if number == 1 else more}"

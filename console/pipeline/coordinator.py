@@ -42,6 +42,7 @@ from console.pipeline.types import (
     Readiness,
     StageInfo,
 )
+from shard_export.library.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -182,7 +183,9 @@ class Coordinator:
             yield Failed("too_many_waiting" if isinstance(error, KeyQueueFull) else "overloaded", str(error))
             return
         said = {"stream": int(stream), "pipeline": int(self._pipeline)}
-        log.debug("A stream of %s begins with %d tokens.", self.model_id, len(request.prompt_ids), extra=said)
+        log.debug(
+            "A stream of %s begins with %s.", self.model_id, counted(len(request.prompt_ids), "token"), extra=said
+        )
         try:
             while True:
                 event = await answer.events.get()

@@ -12,6 +12,8 @@ PipelineError
 
 from __future__ import annotations
 
+from shard_export.library.counts import counted
+
 
 class PipelineError(Exception):
     """Base of the package: `str(error)` is one sentence saying what happened and what to do."""
@@ -26,7 +28,8 @@ class ContextExceeded(PromptError):
 
     def __init__(self, prompt_tokens: int, context_tokens: int) -> None:
         super().__init__(
-            f"The prompt has {prompt_tokens} tokens, but this model's context holds {context_tokens} together with"
+            f"The prompt has {counted(prompt_tokens, 'token')}, but this model's context holds "
+            f"{context_tokens} together with"
             " the answer: shorten the conversation."
         )
         self.prompt_tokens = prompt_tokens
@@ -52,7 +55,9 @@ class QueueFull(PipelineError):
     """Too many requests wait already."""
 
     def __init__(self, waiting: int) -> None:
-        super().__init__(f"{waiting} requests are waiting for this model already: try again in a moment.")
+        super().__init__(
+            f"{counted(waiting, 'request is', 'requests are')} waiting for this model already: try again in a moment."
+        )
         self.waiting = waiting
 
 
@@ -61,7 +66,10 @@ class KeyQueueFull(QueueFull):
 
     def __init__(self, waiting: int) -> None:
         super().__init__(waiting)
-        self.args = (f"{waiting} requests of this key are waiting for this model already: wait for some to end.",)
+        self.args = (
+            counted(waiting, "request of this key is", "requests of this key are")
+            + " waiting for this model already: wait for some to end.",
+        )
 
 
 class TokenizerUnusable(PipelineError):

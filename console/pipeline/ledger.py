@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from agent.stage.types import StreamId
+from shard_export.library.counts import counted
 
 BLOCK_TOKENS = 32
 """What paged caches hand out at once."""
@@ -53,7 +54,8 @@ class Ledger:
         held = self._held.setdefault(stream, [])
         wanted = blocks_for(tokens)
         if wanted - len(held) > self.free:
-            raise ValueError(f"Stream {stream} needs {wanted - len(held)} more blocks and {self.free} are free.")
+            more = counted(wanted - len(held), "more block", "more blocks")
+            raise ValueError(f"Stream {stream} needs {more}, and the pool has {self.free} free.")
         while len(held) > wanted:
             self._let_go(held.pop())
         while len(held) < wanted:

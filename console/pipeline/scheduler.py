@@ -22,6 +22,7 @@ from console.pipeline.plans import Limits, Outcome, Step
 from console.pipeline.rows import accept, agreed
 from console.pipeline.running import Running
 from console.pipeline.streams import FairQueue, Stream
+from shard_export.library.counts import counted
 
 
 class Scheduler:
@@ -167,7 +168,7 @@ class Scheduler:
         """
         step = self._in_flight[step_id]
         if len(ids) != step.wants:
-            raise ValueError(f"Step {step_id} asked for {step.wants} tokens, {len(ids)} came.")
+            raise ValueError(f"Step {step_id} asked for {counted(step.wants, 'token')}, {len(ids)} came.")
         del self._in_flight[step_id]
         self._running.returned()
         outcomes, at = [], 0

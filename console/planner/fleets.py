@@ -10,6 +10,7 @@ import msgspec
 from console.planner.costs import SCRATCH_BYTES, Costs
 from console.planner.ranges import plan
 from console.planner.types import AgentFacts, Demand, FleetPlan, Plan, PlanImpossible
+from shard_export.library.counts import counted
 
 
 def plan_fleet(demands: Sequence[Demand], *, scratch_bytes: int = SCRATCH_BYTES) -> FleetPlan:
@@ -49,7 +50,7 @@ class _Round:
                 if number < demand.pipelines and demand.model.model_id not in self._missing:
                     self._add(demand, number)
         for model_id, text in self._missing.items():
-            self._reasons.append(f"{model_id} has {len(self._plans[model_id])} pipelines: {text}")
+            self._reasons.append(f"{model_id} has {counted(len(self._plans[model_id]), 'pipeline')}: {text}")
         return FleetPlan(self._plans, self._missing, self._reasons)
 
     def _add(self, demand: Demand, number: int) -> None:

@@ -18,6 +18,7 @@ from console.planner.drafts import Draft
 from console.planner.ranges import moved_layers, planned_stage, written_down
 from console.planner.reasons import assumed_reasons, names_text, size_text, slowest_reasons, stay_reasons
 from console.planner.types import AgentFacts, ModelFacts, Plan, PlannedStage, Rules
+from shard_export.library.counts import counted
 
 NO_RULES = Rules()
 NOBODY: Mapping[str, str] = MappingProxyType({})
@@ -219,7 +220,7 @@ class _Look:
     def _of_stage(self, one: GivenStage, times: int) -> Iterator[tuple[FaultKind, str]]:
         name, agent = self._name(one.device_id), self._agents.get(one.device_id)
         if times > 1:
-            yield "twice", f"{name} has {times} stages of the plan: a PC can have one."
+            yield "twice", f"{name} has {counted(times, 'stage')} of the plan: a PC can have one."
         if one.device_id in self._rules.excluded:
             yield "excluded", f"{name} is left out by the administrator: allow it, or give its layers to another PC."
         elif agent is None:
@@ -228,7 +229,10 @@ class _Look:
             return
         count, most = one.last - one.first, self._costs.most_layers(agent)
         if count > most:
-            yield "layers", f"{name} has {count} layers and is held to {most} by the administrator: give it fewer."
+            yield (
+                "layers",
+                f"{name} has {counted(count, 'layer')} and is held to {most} by the administrator: give it fewer.",
+            )
         if self._costs.memory(one.first, one.last) > self._costs.room(agent):
             needed = size_text(self._costs.stage_memory(one.first, one.last))
             has = size_text(self._costs.budget(agent))

@@ -14,6 +14,7 @@ from console.planner.keeping import WORTH_MOVING, Kept, gain, kept_instead
 from console.planner.reasons import impossible, reasons_for
 from console.planner.tables import Tables
 from console.planner.types import AgentFacts, ModelFacts, Pin, Plan, PlanImpossible, PlannedStage, Rules
+from shard_export.library.counts import counted
 
 NO_RULES = Rules()
 
@@ -163,19 +164,20 @@ def _check_counts(model: ModelFacts, agents: Sequence[AgentFacts], stages: int |
     for pin in rules.pins:
         if pin.last is not None and pin.last > model.layers:
             raise PlanImpossible(
-                f"{model.model_id} has {model.layers} layers, numbered 0 to {model.layers - 1}: the pin of"
+                f"{model.model_id} has {counted(model.layers, 'layer')}, numbered 0 to {model.layers - 1}: the pin of"
                 f" {names[pin.device_id]} names {pin.first} to {pin.last - 1}. Change it."
             )
     if stages is not None and not 1 <= stages <= model.layers:
         raise PlanImpossible(
-            f"{model.model_id} has {model.layers} layers, so it cannot be split into {stages} stages: choose 1 to"
+            f"{model.model_id} has {counted(model.layers, 'layer')}, so it cannot be split into "
+            f"{counted(stages, 'stage')}: choose 1 to"
             f" {model.layers}."
         )
     wanted = stages or 1
     if len(agents) < wanted:
         missing = wanted - len(agents)
         raise PlanImpossible(
-            f"{wanted} {'PC is' if wanted == 1 else 'PCs are'} needed for {model.model_id} and {len(agents)} can be"
+            f"{counted(wanted, 'PC is', 'PCs are')} needed for {model.model_id} and {len(agents)} can be"
             f" used now: enrol or wake {missing} more.",
             missing_agents=missing,
         )

@@ -11,6 +11,7 @@ from console.planner.drafts import Draft
 from console.planner.search import Search
 from console.planner.tables import Tables
 from console.planner.types import AgentFacts, PlanImpossible, Rules
+from shard_export.library.counts import counted
 
 NAMED = 8
 """How many PCs a sentence names; it counts the others."""
@@ -34,7 +35,7 @@ def reasons_for(
 def _count_reason(chosen: Draft, tried: Sequence[Draft], rules: Rules, *, forced: bool) -> str:
     count, fewest = len(chosen.ranges), min(len(draft.ranges) for draft in tried)
     if forced:
-        return f"{count} {_stages(count)} because that many were asked for."
+        return f"{counted(count, 'stage')} because that many were asked for."
     if count == 1:
         agent = chosen.ranges[0][0]
         return f"{agent.name} holds the model alone, and no split over more PCs would answer more than 1.5% faster."
@@ -45,9 +46,9 @@ def _count_reason(chosen: Draft, tried: Sequence[Draft], rules: Rules, *, forced
     least = min((draft for draft in tried if len(draft.ranges) == fewest), key=lambda draft: draft.token_ms)
     target = rules.target_tokens_per_second
     if target is not None and not least.meets(target):
-        return f"{fewest} {_stages(fewest)} would hold the model, but {count} are needed for the wanted rate."
+        return f"{counted(fewest, 'stage')} would hold the model, but {count} are needed for the wanted rate."
     gain = least.token_ms / chosen.token_ms
-    return f"{fewest} {_stages(fewest)} would be enough, but {count} answer {gain:.2f} times as fast."
+    return f"{counted(fewest, 'stage')} would be enough, but {count} answer {gain:.2f} times as fast."
 
 
 def slowest_reasons(costs: Costs, draft: Draft) -> list[str]:
@@ -90,7 +91,7 @@ def _rule_reasons(chosen: Draft, rules: Rules) -> list[str]:
     if pinned:
         reasons.append(f"Pinned by the administrator: {names_text(pinned)}.")
     if rules.excluded:
-        reasons.append(f"Left out by the administrator: {len(rules.excluded)} {_pcs(len(rules.excluded))}.")
+        reasons.append(f"Left out by the administrator: {counted(len(rules.excluded), 'PC')}.")
     limited = [names[device_id] for device_id in rules.limits if device_id in names]
     if limited:
         reasons.append(f"Held to a limit by the administrator: {names_text(sorted(limited))}.")
@@ -107,7 +108,7 @@ def impossible(
     costs: Costs, agents: Sequence[AgentFacts], stages: int | None, rules: Rules, context_tokens: int
 ) -> PlanImpossible:
     """Say what is missing: PCs in one place, memory in all, or memory on each PC."""
-    answers = f"{costs.streams} {'answer' if costs.streams == 1 else 'answers'}"
+    answers = counted(costs.streams, "answer")
     need = (
         f"{costs.model.model_id} with {answers} of {context_tokens} tokens at once needs {size_text(costs.total_bytes)}"
     )
@@ -124,15 +125,15 @@ def impossible(
     if len(here) < wanted:
         there = max(len(found) for found in places.values())
         return PlanImpossible(
-            f"{wanted} PCs are needed in one place for {costs.model.model_id}, and {there}"
-            f" {'is' if there == 1 else 'are'} there: enrol or wake {wanted - there} more, let it cross, or ask for"
+            f"{counted(wanted, 'PC is', 'PCs are')} needed in one place for {costs.model.model_id}, and "
+            f"{counted(there, 'is', 'are')} there: enrol or wake {wanted - there} more, let it cross, or ask for"
             " fewer stages.",
             missing_agents=wanted - there,
         )
     missing = costs.total_bytes - sum(rooms[best])
     if missing > 0:
         return PlanImpossible(
-            f"{need}, and {len(rooms[best])} {'PC offers' if len(rooms[best]) == 1 else 'PCs offer'}"
+            f"{need}, and {counted(len(rooms[best]), 'PC offers', 'PCs offer')}"
             f" {size_text(sum(rooms[best]))}{where}: {size_text(missing)} are missing. {advice}",
             missing_bytes=missing,
         )
@@ -185,14 +186,6 @@ def _enough(costs: Costs, agents: Sequence[AgentFacts]) -> list[int]:
 def size_text(count: int) -> str:
     """Return bytes as people read them."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(1, math.ceil(count / MB))} MB"
-
-
-def _stages(count: int) -> str:
-    return "stage" if count == 1 else "stages"
-
-
-def _pcs(count: int) -> str:
-    return "PC" if count == 1 else "PCs"
 
 
 def names_text(names: Sequence[str]) -> str:

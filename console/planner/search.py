@@ -16,6 +16,7 @@ from console.planner.costs import MB, Costs
 from console.planner.tables import Array, Tables, Wishes
 from console.planner.types import AgentFacts
 from console.planner.walks import NOTHING, Found, in_any_order, in_order
+from shard_export.library.counts import counted
 
 EXACT_AGENTS = 8
 FEW_STAGES, EXACT_AGENTS_OF_FEW = 3, 12
@@ -146,7 +147,7 @@ class Search(msgspec.Struct, frozen=True):
         """
         ranges = self.best(count, slowest_ms, rows=rows, enough_ms=enough_ms)
         if ranges is None:
-            raise ValueError(f"There is no split into {count} stages.")
+            raise ValueError(f"There is no split into {counted(count, 'stage')}.")
         if self._exact(count):
             return ranges
         costs = self.tables.costs

@@ -19,6 +19,7 @@ from console.planner.candidates import allowed, by_place
 from console.planner.costs import SCRATCH_BYTES, Costs
 from console.planner.ranges import plan
 from console.planner.types import AgentFacts, Demand, PlanImpossible
+from shard_export.library.counts import counted
 
 MOST_PIPELINES = 64
 DRAWS = 5
@@ -154,15 +155,15 @@ def _reasons(demand: Demand, agents: Sequence[AgentFacts], moment: Moment, chanc
     silent = sum(1 for agent in agents if not agent.rests)
     expected = sum(agent.stay for agent in agents)
     percent = 100 * moment.certainty
-    reasons = [f"Of {len(agents)} PCs {expected:.0f} are expected to rest then."]
+    reasons = [f"Of {counted(len(agents), 'PC')}, {expected:.0f} can be expected to rest then."]
     if surely:
-        pipelines = "1 pipeline fits" if surely == 1 else f"{surely} pipelines fit"
+        pipelines = counted(surely, "pipeline fits", "pipelines fit")
         reasons.append(f"{pipelines} with at least {percent:g}% certainty.")
     else:
         reasons.append(f"It fits with {100 * chance:.0f}% certainty, and {percent:g}% are asked for.")
     if silent:
-        counted = f"counts as resting with {100 * moment.unknown:.0f}%" if moment.unknown else "is not counted"
-        reasons.append(f"{silent} {'PC does' if silent == 1 else 'PCs do'} not tell when they rest; each {counted}.")
+        how = f"counts as resting with {100 * moment.unknown:.0f}%" if moment.unknown else "is not counted"
+        reasons.append(f"{counted(silent, 'PC does', 'PCs do')} not tell when they rest; each {how}.")
     if demand.rules.pins:
         reasons.append("Pinned PCs have to be there as well; that is not part of the chance.")
     return reasons

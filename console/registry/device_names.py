@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from agent.link.identity import DeviceId
 from console.registry.errors import NotFound
 from console.registry.models import DeviceRow
+from shard_export.library.counts import counted
 
 MIN_PREFIX = 4
 """Letters of an id that are enough to mean it, if they mean one device only."""
@@ -38,7 +39,7 @@ class DeviceNames:
             later = islice(self._ids, bisect_left(self._ids, start), None)
             found.update(takewhile(lambda device_id: device_id.startswith(start), later))
         if len(found) != 1:
-            problem = "No device has" if not found else f"{len(found)} devices have"
+            problem = "No device has" if not found else counted(len(found), "device has", "devices have")
             raise NotFound(f"{problem} the id or code {wanted!r}; see `fallow-console agents`.")
         return DeviceId(found.pop())
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from installer.packaging.errors import LicenceMissing
 from installer.packaging.parts import OWN, PYTHON, Part
+from shard_export.library.counts import counted
 
 FOLDER, MAN, NOTICE, SBOM = "licences", "man", "NOTICE.txt", "sbom.cdx.json"
 INTERNAL = "_internal"
@@ -44,7 +45,8 @@ def attribute(bundle: Path, owners: Mapping[str, str], programs: Iterable[str]) 
             found[place] = part
     if unknown:
         raise LicenceMissing(
-            f"{len(unknown)} files of the bundle have no licence entry, the first is {unknown[0]}; "
+            f"{counted(len(unknown), 'file of the bundle has', 'files of the bundle have')} no licence "
+            f"entry, the first is {unknown[0]}; "
             "say in licences.py whose they are."
         )
     return found
@@ -98,7 +100,7 @@ def index(parts: Mapping[str, Part], files: Mapping[str, str]) -> str:
     count = Counter(files.values())
     lines = ["What this program is made of. The texts of the licences are in the folders beside this file.", ""]
     for name, part in sorted(parts.items()):
-        where = {0: "in the programs", 1: "1 file"}.get(count[name], f"{count[name]} files")
+        where = counted(count[name], "file") if count[name] else "in the programs"
         lines.append(f"{part.name} {part.version}: {part.licence or 'see its text'} ({where}) -> {folder_of(part)}/")
     return "\n".join([*lines, ""])
 

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from installer.packaging.errors import LicenceMissing
+from shard_export.library.counts import counted
 
 Kind = Literal["distribution", "python", "system", "own"]
 OWN, PYTHON = "fallow", "python"
@@ -185,7 +186,8 @@ def assign(
     unknown = sorted(place for place, path in foreign.items() if path not in found)
     if unknown:
         raise LicenceMissing(
-            f"{len(unknown)} files belong to nothing with a licence, the first is {unknown[0]} "
+            f"{counted(len(unknown), 'file belongs', 'files belong')} to nothing with a licence, the first "
+            f"is {unknown[0]} "
             f"({foreign[unknown[0]]}); leave them out in trimming.py, or say in parts.py whose they are."
         )
     for place, path in foreign.items():

@@ -20,6 +20,7 @@ from rich.table import Table
 from shard_export.build.advice import quiet
 from shard_export.build.texts import EVALUATION, render
 from shard_export.checkpoint.source import open_checkpoint
+from shard_export.library.counts import counted
 from shard_export.library.errors import CheckpointError, LibraryError
 from shard_export.library.graph import assemble
 from shard_export.library.store import verify_library
@@ -95,7 +96,7 @@ def evaluate(
 
 def table(found: Evaluation) -> Table:
     """Lay the figures out for a terminal."""
-    figures = Table(title=f"{found.model_id}, {found.positions} positions", show_header=False)
+    figures = Table(title=f"{found.model_id}, {counted(found.positions, 'position')}", show_header=False)
     rows = (
         ("layers", f"{found.layer_mode}, {found.layer_bits_per_weight:.2f} bits a weight"),
         ("library", f"{found.library_bytes / 1e6:.1f} MB"),

@@ -12,6 +12,8 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
+from shard_export.library.counts import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -37,7 +39,7 @@ class ExactRun:
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Run the unit on its inputs in the order of its ports; returns its outputs in theirs."""
         if len(inputs) != self._inputs:
-            raise ValueError(f"the unit has {self._inputs} inputs, not {len(inputs)}")
+            raise ValueError(f"the unit has {counted(self._inputs, 'input')}, not {len(inputs)}")
         result = self._request.infer({index: np.ascontiguousarray(part) for index, part in enumerate(inputs)})
         return [result[index] for index in range(self._outputs)]
 

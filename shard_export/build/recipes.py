@@ -16,6 +16,7 @@ from shard_export.build.packed import GGUF_FORMATS, Array, Mode, PlainMode, grou
 from shard_export.build.quantize import compress_unit
 from shard_export.build.rounding import KeepBlocks, Matrices, RoundByInputs
 from shard_export.build.sensitivity import choose_for_eight_bits, room_for_eight_bits
+from shard_export.library.counts import counted
 from shard_export.library.errors import CompressionError
 from shard_export.library.estimates import BITS, BITS_IN_EIGHT, bytes_of
 
@@ -67,8 +68,11 @@ class Recipe:
             return []
         lost = sorted({found for found in self._formats.values() if found and found not in GGUF_FORMATS})
         return [
-            f"{sum(found == name for found in self._formats.values())} matrices in {name} have no counterpart in "
-            "OpenVINO and are stored as int8_asym."
+            counted(
+                sum(found == name for found in self._formats.values()),
+                f"matrix in {name} has no counterpart in OpenVINO and is stored as int8_asym.",
+                f"matrices in {name} have no counterpart in OpenVINO and are stored as int8_asym.",
+            )
             for name in lost
         ]
 

@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache
 from shard_export.build.advice import quiet
 from shard_export.build.probe import cache_argument
 from shard_export.build.skeleton import BATCHED_EXPERTS
+from shard_export.library.counts import counted
 from shard_export.library.errors import UnknownFamily
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ def _convert(
         ) from error
     if len(model.inputs) != len(inputs) or len(model.outputs) != len(outputs):
         raise UnknownFamily(
-            f"The traced unit has {len(model.inputs)} inputs instead of {len(inputs)}; this model cannot be exported."
+            f"The traced unit has {counted(len(model.inputs), 'input')} instead of {len(inputs)}; this "
+            "model cannot be exported."
         )
     for port in [port for node in model.get_ordered_ops() for port in node.outputs()]:
         port.get_tensor().set_names(set())

@@ -22,6 +22,7 @@ import openvino as ov
 from openvino import opset13 as op
 from openvino._offline_transformations import apply_make_stateful_transformation
 
+from shard_export.library.counts import counted
 from shard_export.library.errors import LibraryDamaged, LibraryIncomplete
 from shard_export.library.manifest import Attention, Manifest, Unit
 from shard_export.library.minima import split_minima
@@ -54,7 +55,9 @@ def assemble(
     range outside the model. Blocking (0.3 s for 30 layers); call it off the event loop.
     """
     if not 0 <= first < last <= manifest.layer_count:
-        raise ValueError(f"Layers {first} to {last} are not a range of a model with {manifest.layer_count} layers.")
+        raise ValueError(
+            f"Layers {first} to {last} are not a range of a model with {counted(manifest.layer_count, 'layer')}."
+        )
     assembly = Assembly(folder, manifest, split=split)
     chain = assembly.chain(first, last, wanted_rows=wanted_rows)
     return assembly.stateful(chain)

@@ -20,6 +20,7 @@ from typing import Any
 import openvino as ov
 from openvino import opset13 as op
 
+from shard_export.library.counts import counted
 from shard_export.library.graph import WANTED, Assembly, Chain, i64, parameter
 from shard_export.library.manifest import Manifest
 
@@ -41,7 +42,9 @@ def assemble_packed(
     Cached columns enter and leave as `cache_type` (f32 or f16). Units and errors as in `graph.assemble`.
     """
     if not 0 <= first < last <= manifest.layer_count:
-        raise ValueError(f"Layers {first} to {last} are not a range of a model with {manifest.layer_count} layers.")
+        raise ValueError(
+            f"Layers {first} to {last} are not a range of a model with {counted(manifest.layer_count, 'layer')}."
+        )
     assembly = _PackedAssembly(folder, manifest, split=split)
     chain = assembly.chain(first, last, wanted_rows=last == manifest.layer_count)
     model = assembly.packed(chain, places, columns, cache_type)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shard_export.library.counts import counted
 from shard_export.library.manifest import EndToEnd, Manifest, Parity, library_digest
 
 if TYPE_CHECKING:
@@ -81,10 +82,12 @@ def end_to_end_lines(report: LibraryReport) -> list[str]:
     if whole is None:
         return ["The library as a whole was not compared with transformers."]
     far = f" up to position {whole.highest_position}" if whole.highest_position else ""
+    positions = counted(whole.positions, "position")
     lines = [
-        f"End to end on {whole.positions} positions{far}: {whole.fp32_error:.1e} relative error before compression,",
+        f"End to end on {positions}{far}: {whole.fp32_error:.1e} relative error before compression,",
         f"then {whole.top1_agreement:.1%} top-1 agreement and a mean KL of {whole.mean_kl:.4f}.",
     ]
     if report.texts_compared:
-        lines.append(f"{report.texts_compared} conversations and texts became the same tokens as in transformers.")
+        compared = counted(report.texts_compared, "conversation or text", "conversations and texts")
+        lines.append(f"{compared} became the same tokens as in transformers.")
     return lines

@@ -18,6 +18,7 @@ from agent.stage.engines.library import Library
 from agent.stage.errors import EngineFailed, KvFull, Yielded
 from agent.stage.gate import Gate
 from agent.stage.types import Row, Share, StageSpec, StreamId
+from shard_export.library.counts import counted
 
 T = TypeVar("T")
 Floats = npt.NDArray[np.float32]
@@ -82,7 +83,7 @@ class Engine(abc.ABC):
         for row in rows:
             if row.first + row.count > self.spec.context_tokens:
                 raise KvFull(
-                    f"Stream {row.stream} would hold {row.first + row.count} tokens, more than the "
+                    f"Stream {row.stream} would hold {counted(row.first + row.count, 'token')}, more than the "
                     f"{self.spec.context_tokens} this stage was loaded for; end it or load a longer context."
                 )
         try:

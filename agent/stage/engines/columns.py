@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from agent.stage.errors import BadStep, KvFull, StepError
 from agent.stage.types import Share, StreamId
+from shard_export.library.counts import counted
 
 SINKS = 4
 """First positions that stay visible for ever."""
@@ -140,7 +141,8 @@ class ColumnPool:
     def _check_reach(self, stream: StreamId, held: _Held, length: int) -> None:
         if held.kept_from > max(SINKS, length + 1 - self.reach):
             raise BadStep(
-                f"Stream {stream} cannot go back to {length} tokens: of what it would see there, the positions before "
+                f"Stream {stream} cannot go back to {counted(length, 'token')}: of what it would see there, "
+                "the positions before "
                 f"{held.kept_from} are gone; run it from its beginning."
             )
 

@@ -9,6 +9,7 @@ import psutil
 
 from agent.stage.errors import StageLoadError
 from agent.stage.types import StageSpec
+from shard_export.library.counts import counted
 
 EXACT: dict[str, Any] = {
     "INFERENCE_PRECISION_HINT": "f32",
@@ -72,7 +73,8 @@ def cached_tokens(spec: StageSpec, token_bytes: float) -> int:
     if tokens < spec.context_tokens:
         raise StageLoadError(
             "memory",
-            f"A cache of {spec.kv_bytes >> 20} MiB holds {tokens} tokens, fewer than the {spec.context_tokens} of one "
+            f"A cache of {spec.kv_bytes >> 20} MiB holds {counted(tokens, 'token')}, fewer than the "
+            f"{spec.context_tokens} of one "
             "stream; give it more memory or load a shorter context.",
         )
     return tokens

@@ -22,6 +22,7 @@ from agent.stage.engines.library import Library
 from agent.stage.engines.options import cached_tokens, check_free_memory, compile_options
 from agent.stage.errors import StageLoadError
 from agent.stage.types import Row, Share, StageSpec, StreamId
+from shard_export.library.counts import counted
 from shard_export.library.graph import WANTED, fused_layers
 from shard_export.library.manifest import Manifest
 
@@ -175,7 +176,8 @@ def _paged_graph(model: ov.Model, manifest: Manifest, spec: StageSpec) -> ov.Mod
     if len(attention) != spec.last - spec.first:
         raise StageLoadError(
             "load",
-            f"PagedAttention took {len(attention)} of {spec.last - spec.first} layers; load this range with the "
+            f"PagedAttention took {len(attention)} of {counted(spec.last - spec.first, 'layer')}; load this "
+            "range with the "
             "stateful engine.",
         )
     # Layers are a chain, so their topological order is their index. The graph's own masks are gone by now.

@@ -20,6 +20,7 @@ from agent.stage.engines.options import cached_tokens, compile_options
 from agent.stage.engines.requests import Requests
 from agent.stage.errors import KvFull
 from agent.stage.types import Row, Share, StageSpec, StreamId
+from shard_export.library.counts import counted
 from shard_export.library.graph import WANTED, fused_layers
 
 MIN_HOLES = 128
@@ -135,7 +136,8 @@ class StatefulEngine(Engine):
         wanted = sum(lengths.values())
         if wanted > self.kv_tokens:
             raise KvFull(
-                f"The step would make {wanted} cached tokens and this stage was loaded for {self.kv_tokens}; release a "
+                f"The step would make {counted(wanted, 'cached token')} and this stage was loaded for "
+                f"{self.kv_tokens}; release a "
                 "stream first."
             )
         for share in shares:

@@ -16,6 +16,7 @@ import msgspec
 
 from agent.stage.types import Sampling
 from console.api.http import ApiError, convert
+from shard_export.library.counts import counted
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +244,7 @@ def _refuse_bias(bias: object) -> None:
     if not isinstance(bias, dict):
         return
     if len(bias) > MAX_BIASED_TOKENS:
-        reason = f"it has {len(bias)} entries and {MAX_BIASED_TOKENS} are allowed"
+        reason = f"it has {counted(len(bias), 'entry', 'entries')} and {MAX_BIASED_TOKENS} are allowed"
     elif not all(_TOKEN_ID.fullmatch(token) for token in bias):
         reason = "its keys must be token ids of this model, as decimal numbers"
     elif not all(type(value) in {int, float} and abs(value) <= MAX_BIAS for value in bias.values()):

@@ -14,6 +14,7 @@ from console.chat.errors import AnswerFailed
 from console.chat.events import Ended, Event, Piece, Queued, Reading, Recovering
 from console.chat.records import Attachment, Facts, Message, State
 from console.chat.window.desk import Desk
+from shard_export.library.counts import counted
 
 SAVE_S = 2.0
 """How much of an answer may be lost when the PC loses its power."""
@@ -196,10 +197,13 @@ def noted(event: Event) -> tuple[str, float]:
     if isinstance(event, Queued):
         if event.ahead == 0:
             return "Waiting for a free place: you are next.", -1.0
-        others = "1 answer is" if event.ahead == 1 else f"{event.ahead} answers are"
+        others = counted(event.ahead, "answer is", "answers are")
         return f"Waiting for a free place: {others} ahead.", -1.0
     if isinstance(event, Reading):
-        return f"Reading the conversation: {event.done:,} of {event.total:,} tokens.", event.done / max(1, event.total)
+        return (
+            f"Reading the conversation: {event.done:,} of {counted(event.total, 'token', shown=f'{event.total:,}')}.",
+            event.done / max(1, event.total),
+        )
     if isinstance(event, Recovering):
         return f"{event.reason.rstrip('.')}. Others are taking over, the answer goes on.", -1.0
     return "", -1.0

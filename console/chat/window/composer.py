@@ -16,6 +16,7 @@ from console.chat.tokens import short_count
 from console.chat.window.actions import Actions
 from console.chat.window.message import file_line
 from console.chat.window.parts import quiet_line
+from shard_export.library.counts import counted
 
 MOST_LINES = 12
 NEARLY_FULL = 0.9
@@ -216,7 +217,10 @@ class Meter(QWidget):
         of = f" of {short_count(limit)}" if limit else ""
         fast = f"{speed:.1f} tokens/s · " if speed else ""
         full = bool(limit) and used > NEARLY_FULL * limit
-        self.text.setText(f"{fast}{about}{short_count(used)}{of} tokens" + (", nearly full" if full else ""))
+        self.text.setText(
+            f"{fast}{about}{counted(limit or used, 'token', shown=f'{short_count(used)}{of}')}"
+            + (", nearly full" if full else "")
+        )
         self.text.setForegroundRole(QPalette.ColorRole.BrightText if full else QPalette.ColorRole.PlaceholderText)
         self.bar.setVisible(bool(limit))
         self.bar.setRange(0, max(1, limit))

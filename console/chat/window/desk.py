@@ -29,6 +29,7 @@ from console.chat.records import (
 )
 from console.chat.tree import Tree
 from console.chat.window.shelf import Shelf
+from shard_export.library.counts import counted
 
 DRAFT_MS = 500
 
@@ -225,8 +226,7 @@ class Desk(Shelf):
             self.change_chat(chat.id, leaf_id=leaf_before)
             self.branch_changed.emit()
 
-        count = "The message was deleted." if len(ids) == 1 else f"{len(ids)} messages were deleted."
-        self.said.emit(count, undo)
+        self.said.emit(counted(len(ids), "message was deleted.", "messages were deleted."), undo)
 
     def fork(self, message_id: str) -> None:
         """Make a new chat of all up to a message."""

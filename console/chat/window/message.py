@@ -23,6 +23,7 @@ from console.chat.window.body import Body
 from console.chat.window.card import ErrorCard
 from console.chat.window.editor import Editor
 from console.chat.window.parts import quiet_line, shades_of, small_icon
+from shard_export.library.counts import counted
 
 MOST_READ = 4000
 """So much of a message is its name for a screen reader."""
@@ -274,7 +275,7 @@ def facts_line(message: Message) -> str:
     if facts.ending == "length":
         said.append("cut at the limit")
     if facts.completion_tokens:
-        said.append(f"{facts.completion_tokens:,} tokens")
+        said.append(counted(facts.completion_tokens, "token", shown=f"{facts.completion_tokens:,}"))
     if facts.tokens_per_second:
         said.append(f"{facts.tokens_per_second:.1f} tokens/s")
     if facts.first_token_ms:
@@ -289,5 +290,6 @@ def facts_line(message: Message) -> str:
 def file_line(name: str, text: str) -> str:
     """Say what a file is and how much it takes."""
     size = len(text.encode())
+    tokens = estimate(text)
     shown = f"{size} B" if size < 1000 else f"{size / 1000:.1f} kB"
-    return f"{name} ({shown}, about {short_count(estimate(text))} tokens)"
+    return f"{name} ({shown}, about {counted(tokens, 'token', shown=short_count(tokens))})"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from console.api.admin import types as wire
 from console.pipeline.parts import WORDS, StageTime, TimeParts
+from shard_export.library.counts import counted
 
 ENDINGS = {"stop": "complete", "length": "at its limit", "cancelled": "cancelled", "error": "failed"}
 LEAST_MS = 0.5
@@ -51,9 +52,12 @@ def end_text(answer: wire.AnswerTime) -> str:
 def summary_text(answer: wire.AnswerTime) -> str:
     """Say in a few lines what is known of an answer beside its parts."""
     cached = f", {answer.cached_tokens} of them cached" if answer.cached_tokens else ""
-    guessed = f" {answer.accepted} of {answer.drafted} tokens guessed ahead were right." if answer.drafted else ""
+    guessed = (
+        f" {answer.accepted} of {counted(answer.drafted, 'token')} guessed ahead were right." if answer.drafted else ""
+    )
     return (
-        f"{answer.prompt_tokens} tokens read{cached}, {answer.answer_tokens} written by {_pcs(answer.pcs)}.{guessed}\n"
+        f"{counted(answer.prompt_tokens, 'token')} read{cached}, {answer.answer_tokens} written by "
+        f"{_pcs(answer.pcs)}.{guessed}\n"
         f"Request {answer.request_id or '-'} of key {answer.key_id or '-'}."
     )
 

@@ -21,6 +21,7 @@ from console.gui.states import States
 from console.gui.times import moment_text
 from console.registry.chain import Checked
 from console.registry.records import AuditEntry
+from shard_export.library.counts import counted
 
 PAGE = 200
 TYPING_MS = 250
@@ -139,7 +140,8 @@ class AuditPage(Page):
         if self.model.items:
             self.states.show_content()
         elif there_are_more:
-            text = f"Nothing like that is among the newest {self._looked_at} entries in question; look at older ones."
+            newest = counted(self._looked_at, "entry", "entries")
+            text = f"Nothing like that is among the newest {newest} in question; look at older ones."
             self.states.show_empty(text, "&Older entries", self._ask_older)
         else:
             self.states.show_empty("Nothing like that is in the log.", "Show &all", self._show_all)
@@ -189,7 +191,9 @@ class AuditPage(Page):
         self.desk.bridge.save(
             calls.export_audit(),
             path,
-            alive(self, lambda count: self._tell(self.export, f"{count} entries are in {path}.")),
+            alive(
+                self, lambda count: self._tell(self.export, f"{counted(count, 'entry is', 'entries are')} in {path}.")
+            ),
             alive(self, lambda error: self._tell(self.export, str(error), failed=True)),
         )
 
@@ -197,7 +201,8 @@ class AuditPage(Page):
         self.verify.setEnabled(False)
 
         def holds(checked: Checked) -> None:
-            said = f"The chain holds: {checked.entries} entries, the last is {checked.last_sequence} with the hash "
+            entries = counted(checked.entries, "entry", "entries")
+            said = f"The chain holds: {entries}, the last is {checked.last_sequence} with the hash "
             self._tell(self.verify, f"{said}{checked.last_hash}. Note it, and a log that was cut off is found out.")
 
         self.desk.bridge.ask(

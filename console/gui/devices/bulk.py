@@ -11,8 +11,9 @@ from agent.look.widgets import label
 from console import calls
 from console.api.admin import types as wire
 from console.call import Call
-from console.gui.asking import Orders, Question, many
+from console.gui.asking import Orders, Question
 from console.gui.page import Desk
+from shard_export.library.counts import counted
 
 GONE = ("evicted", "banned", "retired")
 
@@ -51,7 +52,7 @@ class BulkBar(QWidget):
         """Work on other PCs."""
         self._chosen = list(agents)
         self.text.setText(
-            f"{many(len(agents), 'PC', 'PCs')} selected" if agents else "Select PCs to do something with them."
+            f"{counted(len(agents), 'PC')} selected" if agents else "Select PCs to do something with them."
         )
         for name, button in self.buttons.items():
             button.setEnabled(bool(self._able(name)) and self._desk.may("operate"))
@@ -72,7 +73,7 @@ class BulkBar(QWidget):
         agents = self._able("approve")
         question = Question(
             self,
-            f"Approve {many(len(agents), 'PC', 'PCs')}?",
+            f"Approve {counted(len(agents), 'PC')}?",
             "Compare each code with the one on the screen of the PC. Who is let in may run models of this fleet.",
             "Approve",
             # The name is what the PC says of itself: behind what the console knows.
@@ -97,7 +98,7 @@ class BulkBar(QWidget):
         agents = self._able("revoke")
         question = Question(
             self,
-            f"Remove {many(len(agents), 'PC', 'PCs')} from the fleet?",
+            f"Remove {counted(len(agents), 'PC')} from the fleet?",
             "Each loses its certificate and leaves at once. To come back it needs a new invite.",
             "Remove",
             lines=[agent.name for agent in agents],
@@ -116,7 +117,7 @@ class BulkBar(QWidget):
         shared = set(agents[0].tags).intersection(*(agent.tags for agent in agents)) if agents else set()
         question = Question(
             self,
-            f"Tags of {many(len(agents), 'PC', 'PCs')}",
+            f"Tags of {counted(len(agents), 'PC')}",
             "Words, with commas between. What all have now is filled in; tags that only some have stay theirs. "
             "`site:` and `network:` say where a PC stands.",
             "Set tags",
@@ -132,14 +133,14 @@ class BulkBar(QWidget):
         orders: list[tuple[str, Call[None]]] = [
             (agent.name, calls.set_tags(agent.device_id, sorted(set(agent.tags) - former | wanted))) for agent in agents
         ]
-        self._orders.carry_out(orders, f"The tags of {many(len(agents), 'PC', 'PCs')} are set.", self._desk.agents.now)
+        self._orders.carry_out(orders, f"The tags of {counted(len(agents), 'PC')} are set.", self._desk.agents.now)
 
     def _ask_reason(
         self, agents: Sequence[wire.Agent], verb: str, text: str, call: Callable[..., Call[None]], done: str
     ) -> None:
         question = Question(
             self,
-            f"{verb} {many(len(agents), 'PC', 'PCs')}?",
+            f"{verb} {counted(len(agents), 'PC')}?",
             text,
             verb,
             lines=[f"{agent.device_code}   {agent.name}" for agent in agents],
@@ -152,6 +153,6 @@ class BulkBar(QWidget):
 
     def _order(self, agents: Sequence[wire.Agent], call: Callable[[str], Call[None]], done: str) -> None:
         orders = [(agent.name, call(agent.device_id)) for agent in agents]
-        one = agents[0].name if len(agents) == 1 else many(len(agents), "PC", "PCs")
+        one = agents[0].name if len(agents) == 1 else counted(len(agents), "PC")
         verb = "is" if len(agents) == 1 else "are"
         self._orders.carry_out(orders, f"{one} {verb} {done}.", self._desk.agents.now)

@@ -15,7 +15,7 @@ from console.api.admin import types as wire
 from console.api.admin.measured import MeasuredView
 from console.errors import ClientError
 from console.gui.alive import alive
-from console.gui.asking import Question, many
+from console.gui.asking import Question
 from console.gui.audit.entries import detail_text
 from console.gui.devices.fleet import STATUS_TEXTS, Part, reason_of, status_of
 from console.gui.devices.former import former_of
@@ -24,6 +24,7 @@ from console.gui.page import Desk
 from console.gui.times import age_text, ago_text, moment_text, size_text
 from console.registry.records import AuditEntry
 from console.visible import visible
+from shard_export.library.counts import counted
 
 FACTS = (
     "Status", "Reason", "Code", "Id", "System", "Version", "Update", "Devices", "Memory", "Key kept in", "Tags",
@@ -163,7 +164,7 @@ class Detail(QWidget):
         names = [
             f"{one.name} ({one.device_code})" if (one := known.get(other)) else other for other in agent.same_machine
         ]
-        some = f"{many(len(names), 'other record', 'other records')} may be of the same machine: {', '.join(names)}."
+        some = f"{counted(len(names), 'other record')} may be of the same machine: {', '.join(names)}."
         self.same.setText(visible(some) if names else "")
         self.same.setVisible(bool(names))
         self.merge.setVisible(self._former is not None and self._desk.may("operate"))

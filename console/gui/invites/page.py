@@ -13,7 +13,7 @@ from agent.look.widgets import label
 from console import calls
 from console.api.admin import types as wire
 from console.call import Call
-from console.gui.asking import Orders, Question, many
+from console.gui.asking import Orders, Question
 from console.gui.feed import Feed
 from console.gui.invites.new import NewInvite
 from console.gui.page import Desk, Page
@@ -22,6 +22,7 @@ from console.gui.secret import show_secret
 from console.gui.states import States
 from console.gui.times import moment_text
 from console.registry.records import InviteRecord
+from shard_export.library.counts import counted
 
 INVITES_EVERY_S = 5.0
 CREATED_COLUMN = 4
@@ -138,7 +139,7 @@ class InvitesPage(Page):
         invites = self._open_ones()
         question = Question(
             self,
-            f"Revoke {many(len(invites), 'invite', 'invites')}?",
+            f"Revoke {counted(len(invites), 'invite')}?",
             "No further PC can use it. PCs that used it stay in the fleet.",
             "Revoke",
             lines=[f"{one.hint or one.token_id}   used {one.uses} of {one.max_uses}" for one in invites],
@@ -146,6 +147,6 @@ class InvitesPage(Page):
         orders: list[tuple[str, Call[None]]] = [
             (one.hint or one.token_id, calls.revoke_invite(one.token_id)) for one in invites
         ]
-        done = f"{many(len(invites), 'invite is', 'invites are')} revoked."
+        done = f"{counted(len(invites), 'invite is', 'invites are')} revoked."
         question.answered.connect(lambda *_: self._orders.carry_out(orders, done, self.invites.now))
         question.open()

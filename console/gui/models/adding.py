@@ -13,6 +13,7 @@ from console.gui.alive import alive
 from console.gui.models.browsing import FolderView
 from console.gui.models.parts import Dialog, across, button, say
 from console.gui.page import Desk
+from shard_export.library.counts import counted
 
 
 class AddDialog(Dialog):
@@ -48,7 +49,7 @@ class AddDialog(Dialog):
         self._desk.bridge.ask(calls.add_library_at(self._path), alive(self, self._added), alive(self, self._refused))
 
     def _added(self, library: wire.Library) -> None:
-        self.said.emit(f"{library.model_id} can be deployed: {library.layer_count} layers.", False)
+        self.said.emit(f"{library.model_id} can be deployed: {counted(library.layer_count, 'layer')}.", False)
         self._desk.libraries.now()
         self.close()
 

@@ -25,6 +25,7 @@ from console.gui.models.wizard import BuildWizard
 from console.gui.page import Desk, Page
 from console.gui.rows import RowsView
 from console.gui.states import States
+from shard_export.library.counts import counted
 
 BUILDS_S, DELIVERIES_S = 2.0, 5.0
 MOST_ROWS = 5
@@ -221,7 +222,8 @@ class ModelsPage(Page):
 
     def _ask_undeploy(self, library: wire.Library) -> None:
         running = sum(one.running + one.queued for one in self._pipelines() if one.model == library.model_id)
-        text = f"Its PCs give the memory back at once. {running} answers that run or wait end with an error."
+        ended = counted(running, "answer that runs or waits ends", "answers that run or wait end")
+        text = f"Its PCs give the memory back at once. {ended} with an error."
         question = Question(self, f"Take {library.model_id} down", text, "Take down")
         question.answered.connect(
             lambda *_: self._order(library, calls.undeploy(library.model_id), "is not served any more.")

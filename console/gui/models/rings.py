@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from console.fleet.delivery import Delivered, DeliveryEnded, DeliveryEvent, RingStarted
+from shard_export.library.counts import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def after(delivery: Delivery, event: DeliveryEvent) -> Delivery:
 
 def headline(delivery: Delivery) -> tuple[str, bool]:
     """Say how a delivery is, and whether that is bad: what happened and what to do."""
-    done = f"{len(delivery.has)} of {delivery.total} PCs have it"
+    done = f"{len(delivery.has)} of {counted(delivery.total, 'PC has', 'PCs have')} it"
     failed = f", {len(delivery.problems)} could not be brought it" if delivery.problems else ""
     if delivery.lost:
         if not delivery.total:

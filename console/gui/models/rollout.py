@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from console.api.admin import types as wire
 from console.gui.times import ZERO, size_text
+from shard_export.library.counts import counted
 
 FETCHED = 0.8
 """How much of what a stage has to do is done when its layers are there; all of it when it is up."""
@@ -112,7 +113,7 @@ def at_work(rollout: Rollout) -> str:
     if not working or not rollout.goes_on:
         return ""
     more = len(working) - 1
-    others = f"; {more} more {'is' if more == 1 else 'are'} at it" if more else ""
+    others = f"; {counted(more, 'more is', 'more are')} at it" if more else ""
     return f"{working[0].device_name} {working[0].said}{others}."
 
 
@@ -134,5 +135,5 @@ def headline(rollout: Rollout, now_s: float) -> tuple[str, bool]:
     if rollout.stages and up == len(rollout.stages):
         return "All stages are loaded; the first token is on its way.", False
     if rollout.stages:
-        return f"{up} of {len(rollout.stages)} stages are loaded.", False
+        return f"{up} of {counted(len(rollout.stages), 'stage is', 'stages are')} loaded.", False
     return "The planner chooses the PCs.", False

@@ -14,11 +14,12 @@ from console.api.admin.build_types import Build, BuildDetail
 from console.call import Call
 from console.errors import ClientError, ServiceRefused
 from console.gui.alive import alive
-from console.gui.asking import Question, many
+from console.gui.asking import Question
 from console.gui.feed import Feed
 from console.gui.models import texts
 from console.gui.models.parts import Bars, Facts, across, button, say
 from console.gui.page import Desk
+from shard_export.library.counts import counted
 
 EVERY_S = 1.0
 STALLED = (
@@ -144,7 +145,7 @@ class BuildView(QWidget):
         build = self.build
         if build is None:
             return
-        tick = f"Remove the {many(build.layer, 'finished layer', 'finished layers')}, too" if build.layer else ""
+        tick = f"Remove the {counted(build.layer, 'finished layer')}, too" if build.layer else ""
         question = Question(
             self, f"End the build of {build.model_id}", texts.kept_text(build), "End the build", tick=tick
         )

@@ -14,6 +14,7 @@ from console.gui.models import texts
 from console.gui.models.parts import Facts, across, button, say
 from console.gui.page import Desk
 from console.gui.times import moment_text, size_text
+from shard_export.library.counts import counted
 
 
 class PipelineView(QFrame):
@@ -107,7 +108,7 @@ class LibraryView(QWidget):
                 ("Family", library.family or "-"),
                 ("Size", size_text(library.size_bytes)),
                 ("Layers", str(library.layer_count or "-")),
-                ("Context", f"{library.context_tokens} tokens" if library.context_tokens else "-"),
+                ("Context", counted(library.context_tokens, "token") if library.context_tokens else "-"),
                 ("Weights", texts.stored_text(library)),
                 ("Quality", texts.quality_text(library)),
                 ("Folder", library.folder),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from console.api.admin import types as wire
 from console.api.admin.build_types import PHASES, Build, Evaluation, Gate, Phase
 from console.gui.times import age_text, size_text
+from shard_export.library.counts import counted
 
 STORED: Mapping[str, str] = {
     "auto": "Chosen by the source (recommended)",
@@ -58,7 +59,7 @@ def served_text(library: wire.Library, pipelines: Sequence[wire.PipelineView]) -
         return "a draft" if library.role == "draft" else "not deployed"
     state = mine[0].state if len({one.state for one in mine}) == 1 else "partly ready"
     pcs = len({stage.device_id for one in mine for stage in one.stages})
-    return f"{state}, {pcs} PC{'' if pcs == 1 else 's'}" if pcs else state
+    return f"{state}, {counted(pcs, 'PC')}" if pcs else state
 
 
 def build_state_text(build: Build) -> str:
@@ -72,7 +73,7 @@ def build_progress_text(build: Build) -> str:
     """Say how far a build is."""
     if build.phase == "evaluating" and build.state == "running":
         return "evaluating"
-    return f"{build.layer} of {build.layer_count} layers" if build.layer_count else "-"
+    return f"{build.layer} of {counted(build.layer_count, 'layer')}" if build.layer_count else "-"
 
 
 def left_text(build: Build) -> str:
@@ -134,7 +135,8 @@ def quality_lines(gate: Gate | None, evaluation: Evaluation | None, problem: str
         )
     if evaluation is not None:
         lines.append(
-            f"Evaluation on {evaluation.positions} tokens: {evaluation.top1_agreement:.1%} the same, mean KL "
+            f"Evaluation on {counted(evaluation.positions, 'token')}: {evaluation.top1_agreement:.1%} the "
+            "same, mean KL "
             f"{evaluation.mean_kl:.3f}, perplexity {evaluation.library_perplexity:.2f} "
             f"(source: {evaluation.source_perplexity:.2f}), {evaluation.layer_bits_per_weight:.2f} bits a weight."
         )
@@ -148,7 +150,8 @@ def kept_text(build: Build) -> str:
     if build.layer == 0:
         return "No layer is finished yet, so nothing is lost and nothing is kept."
     return (
-        f"{build.layer} of {build.layer_count} layers are finished. They are kept beside {build.request.out}, and a "
+        f"{build.layer} of {counted(build.layer_count, 'layer is', 'layers are')} finished. They are kept "
+        f"beside {build.request.out}, and a "
         "build of the same model into the same folder goes on from there, unless you remove them now."
     )
 

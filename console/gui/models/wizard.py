@@ -28,6 +28,7 @@ from console.gui.models.running import BuildView
 from console.gui.models.texts import STORED
 from console.gui.page import Desk
 from console.gui.times import age_text, size_text
+from shard_export.library.counts import counted
 
 PICK, OPTIONS, ESTIMATE, RUN = range(4)
 STEPS = ("Pick a model", "Options", "What it will take", "Build")
@@ -116,9 +117,10 @@ class EstimateView(QWidget):
 
     def show_estimate(self, found: BuildEstimate) -> None:
         """Show what it will take."""
+        layers = counted(found.layer_count, "layer")
         self.facts.show_facts(
             [
-                ("Model", f"{found.model_id} ({found.family or 'unknown family'}), {found.layer_count} layers"),
+                ("Model", f"{found.model_id} ({found.family or 'unknown family'}), {layers}"),
                 ("Size now", size_text(found.source_bytes)),
                 ("Time", f"about {age_text(found.seconds)}, measured anew while it runs"),
             ]

@@ -9,6 +9,7 @@ from typing import Literal
 from console.api.admin import types as wire
 from console.gui.devices.former import former_of
 from console.gui.times import age_text
+from shard_export.library.counts import counted
 
 Severity = Literal["bad", "wait", "hint"]
 """`bad`: something does not work; `wait`: somebody or something waits; `hint`: a step that could be next."""
@@ -55,7 +56,7 @@ def _of_pipeline(pipeline: wire.PipelineView) -> Iterator[Alert]:
         yield Alert("bad", f"The last token of {name} came {age}. {message}", "Look at its stages.",
                     "Go to the model", "models", pipeline.model)  # fmt: skip
     if pipeline.queued >= LONG_QUEUE:
-        yield Alert("wait", f"{pipeline.queued} answers wait for {name}.",
+        yield Alert("wait", f"{counted(pipeline.queued, 'answer waits', 'answers wait')} for {name}.",
                     "Deploy it with more pipelines or more answers at once.",
                     "Go to the model", "models", pipeline.model)  # fmt: skip
 
@@ -103,4 +104,4 @@ def _first_steps(
 
 
 def _pcs(number: int) -> str:
-    return "1 PC waits" if number == 1 else f"{number} PCs wait"
+    return counted(number, "PC waits", "PCs wait")

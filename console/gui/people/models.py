@@ -8,6 +8,7 @@ from typing import Any
 from console.gui.rows import Heading, KeyedModel
 from console.gui.times import moment_text
 from console.registry.records import ApiKey, Quota, User
+from shard_export.library.counts import counted
 
 
 class UserModel(KeyedModel[User]):
@@ -66,7 +67,7 @@ def quota_text(quota: Quota) -> str:
     if quota.streams is not None:
         parts.append(f"{quota.streams} at once")
     if quota.tokens_per_day is not None:
-        parts.append(f"{quota.tokens_per_day:,} tokens a day")
+        parts.append(f"{counted(quota.tokens_per_day, 'token', shown=f'{quota.tokens_per_day:,}')} a day")
     if quota.models:
         parts.append(f"only {', '.join(quota.models)}")
     return ", ".join(parts) or "none"

@@ -17,7 +17,7 @@ from console.call import Call
 from console.chat_link import ChatLink
 from console.errors import ClientError
 from console.gui.alive import alive
-from console.gui.asking import Orders, Question, many
+from console.gui.asking import Orders, Question
 from console.gui.feed import Feed
 from console.gui.page import Desk, Page
 from console.gui.people.forms import ChangeRole, KeyLimits, NewKey, NewPassword, NewUser
@@ -26,6 +26,7 @@ from console.gui.rows import KeyedModel, RowsView
 from console.gui.secret import show_secret
 from console.gui.states import States
 from console.registry.records import ApiKey, User
+from shard_export.library.counts import counted
 
 PEOPLE_EVERY_S = 10.0
 KEY_ABOUT = "Programs send it as their API key: Authorization: Bearer KEY."
@@ -133,7 +134,7 @@ class PeoplePage(Page):
         users = [user for user in self._chosen_users() if user.disabled_s is None]
         question = Question(
             self,
-            f"Disable {many(len(users), 'person', 'people')}?",
+            f"Disable {counted(len(users), 'person', 'people')}?",
             "Their sign-ins end, and their keys are refused until they are enabled again.",
             "Disable",
             lines=[f"{user.name}   {user.role}" for user in users],
@@ -147,7 +148,7 @@ class PeoplePage(Page):
     def _set_disabled(self, users: Sequence[User], disabled: bool) -> None:
         change = wire.UserChange(disabled=disabled)
         orders: list[tuple[str, Call[Any]]] = [(user.name, calls.change_user(user.name, change)) for user in users]
-        done = f"{many(len(users), 'person is', 'people are')} {'disabled' if disabled else 'enabled'}."
+        done = f"{counted(len(users), 'person is', 'people are')} {'disabled' if disabled else 'enabled'}."
         self._orders.carry_out(orders, done, self.users.now)
 
     # Keys
@@ -194,13 +195,13 @@ class PeoplePage(Page):
         keys = self._chosen_keys()
         question = Question(
             self,
-            f"Revoke {many(len(keys), 'key', 'keys')}?",
+            f"Revoke {counted(len(keys), 'key')}?",
             "Programs that use them are refused from now on; it cannot be taken back.",
             "Revoke",
             lines=[f"{key.name}   {key.key_id}" for key in keys],
         )
         orders: list[tuple[str, Call[Any]]] = [(key.name, calls.revoke_key(key.key_id)) for key in keys]
-        done = f"{many(len(keys), 'key is', 'keys are')} revoked."
+        done = f"{counted(len(keys), 'key is', 'keys are')} revoked."
         question.answered.connect(lambda *_: self._orders.carry_out(orders, done, self.keys.now))
         question.open()
 

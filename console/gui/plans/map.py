@@ -20,6 +20,7 @@ from agent.look.widgets import announce
 from console.gui.plans.drawing import Ink, rect_of
 from console.gui.plans.geometry import Box
 from console.gui.plans.topology import CONSOLE, ROLE_WORDS, Map, Node, Placed, Strand, placed
+from shard_export.library.counts import counted
 
 PENS = {"console": Qt.PenStyle.SolidLine, "direct": Qt.PenStyle.SolidLine, "relay": Qt.PenStyle.DashLine,
         "reserve": Qt.PenStyle.DotLine}  # fmt: skip
@@ -71,7 +72,9 @@ class MapView(QGraphicsView):
             self._heading(f"PCs without a stage{more}", line, where.rest_y, ink)
         scene.setSceneRect(0, 0, where.width, where.height)
         chosen = self._chosen()
-        self.setAccessibleDescription(chosen.words if chosen else f"{len(drawn.nodes) - 1} PCs are drawn.")
+        self.setAccessibleDescription(
+            chosen.words if chosen else f"{counted(len(drawn.nodes) - 1, 'PC is', 'PCs are')} drawn."
+        )
 
     def select(self, key: str) -> None:
         """Select a node and bring it into sight."""

@@ -14,6 +14,7 @@ from console.gui.plans import words
 from console.gui.plans.geometry import Box
 from console.gui.times import size_text
 from console.pipeline.types import StageStatus
+from shard_export.library.counts import counted
 
 CONSOLE = "console"
 MOST_IDLE = 24
@@ -79,7 +80,9 @@ class Map(NamedTuple):
 def map_of(status: wire.Status, agents: Sequence[wire.Agent]) -> Map:
     """Draw up who talks to whom now."""
     known = {agent.device_id: agent for agent in agents}
-    nodes = [Node(CONSOLE, "", "Console", "console", (f"{status.agents_connected} of {status.agents_known} PCs",))]
+    nodes = [
+        Node(CONSOLE, "", "Console", "console", (f"{status.agents_connected} of {counted(status.agents_known, 'PC')}",))
+    ]
     strands: list[Strand] = []
     for row, pipeline in enumerate(status.pipelines):
         made, between = _pipeline(row, pipeline, known)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from console.gui.plans.model import Edited
 from console.gui.times import ZERO, size_text
 from console.planner.given import CheckedPipeline, CheckedPlan, CheckedStage
+from shard_export.library.counts import counted
 
 
 def layers(first: int, last: int) -> str:
@@ -57,7 +58,7 @@ def difference(found: CheckedPlan) -> list[str]:
     if not moved and not found.joins and not found.leaves:
         stays = "Every layer stays where it runs now."
         return [f"{stays} {fetch}" if fetched else stays]
-    moves = {0: "No layer moves.", 1: "1 layer moves."}.get(moved, f"{moved} layers move.")
+    moves = counted(moved, "layer moves.", "layers move.") if moved else "No layer moves."
     lines = [f"{moves} {fetch}"]
     lines += [f"Joins: {', '.join(found.joins)}."] if found.joins else []
     return lines + ([f"Leaves: {', '.join(found.leaves)}."] if found.leaves else [])

@@ -273,7 +273,7 @@ def test_only_the_oldest_step_is_expected() -> None:
     one, two = drain(scheduler)
     assert scheduler.expects(two.id) is None
     assert scheduler.expects(one.id) == 1
-    with pytest.raises(ValueError, match="asked for 1 tokens"):
+    with pytest.raises(ValueError, match="asked for 1 token,"):
         scheduler.update(one.id, [])
 
 

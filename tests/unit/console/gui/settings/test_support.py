@@ -86,7 +86,7 @@ def test_what_it_is_at_is_shown_and_what_is_in_it_in_the_end(tmp_path: Path, ope
     go.touch()
     qtbot.waitUntil(lambda: dialog.bar.value() == 2)
     told = dialog.told.text()
-    assert f"{tmp_path / 'bundle.zip'} holds 1 files" in told
+    assert f"{tmp_path / 'bundle.zip'} holds 1 file," in told
     assert "pcs.json: It is away." in told
 
 
