@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,9 @@ from urllib.parse import urlsplit
 from agent.doctor import machine, network
 from agent.doctor.findings import Check, Finding, examine, fine, in_thread, problem
 from agent.doctor.peers import check_peers
+from agent.link.approval import awaited
 from agent.link.channel import Dialler
-from agent.link.errors import EnrolmentError, KeyLocked, LinkError
+from agent.link.errors import EnrolmentError, IdentityMissing, KeyLocked, LinkError
 from agent.link.identity import Identity, client_context, load_identity
 from agent.link.keystore import Keystore
 from agent.link.messages import BULK_PATH
@@ -37,7 +39,7 @@ async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
     try:
         identity = await asyncio.to_thread(load_identity, folder / "identity", keystore)
     except (LinkError, OSError) as error:
-        broken.append(_unusable(error, folder))
+        broken.append(await asyncio.to_thread(_unusable, error, folder))
         checks.append(("proxy", in_thread(network.check_proxy, [])))
     else:
         checks += _network_checks(folder, identity, settings)
@@ -60,6 +62,13 @@ def _unusable(error: LinkError | OSError, folder: Path) -> Finding:
     if isinstance(error, OSError):
         said = f"{error.filename or folder} cannot be read ({error.strerror or type(error).__name__})."
         return problem("identity", said, "Correct its rights or check the disk; this PC need not be enrolled again.")
+    if isinstance(error, IdentityMissing):
+        # A note that cannot be read is no reason to say less than that there is no identity.
+        with contextlib.suppress(OSError):
+            waiting = awaited(folder / "identity")
+            if waiting is not None:
+                said = f"an administrator has to approve this PC; its code is {waiting.device_code}"
+                return problem("identity", said, "Tell them the code, and keep the agent running.")
     return problem("identity", str(error), "" if isinstance(error, KeyLocked) else "Enrol this PC: fallow-agent enrol")
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.doctor import examination
-from agent.link.errors import IdentityUnreadable, KeyLocked
+from agent.link.errors import IdentityMissing, IdentityUnreadable, KeyLocked
 from agent.link.keystore import Keystore
+from agent.link.waiting import Waiting, keep_waiting
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,13 @@ async def test_only_a_lost_identity_asks_for_a_new_one(
     (found,) = await examination.examine_agent(tmp_path, Keystore.files_only("agent"))
     assert (found.check, found.verdict) == ("identity", "problem")
     assert ("fallow-agent enrol" in found.advice) == enrols
+
+
+def test_a_pc_that_waits_for_approval_is_not_told_to_enrol_again(tmp_path: Path) -> None:
+    missing = IdentityMissing("This PC is not enrolled.")
+    assert "enrol" in examination._unusable(missing, tmp_path).advice
+    (tmp_path / "identity").mkdir()
+    keep_waiting(tmp_path / "identity", Waiting("ab" * 8, "key-00000001", device_code="ABCD-EFGH-K", waits=True))
+    found = examination._unusable(missing, tmp_path)
+    assert "its code is ABCD-EFGH-K" in found.said
+    assert "enrol" not in found.advice
