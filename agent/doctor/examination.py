@@ -22,6 +22,7 @@ from agent.link.renewal import diagnose
 from agent.link.store import Store
 from agent.seeding import DirectSetup, PeerDialler
 from agent.settings import AgentSettings, SettingsError, load_settings, read_state
+from agent.threads import finish_in_thread
 from agent.volunteer.memory_book import MemoryBook
 from agent.volunteer.policy import Policy
 from shard_export.library.counts import counted
@@ -39,7 +40,7 @@ async def examine_agent(folder: Path, keystore: Keystore) -> list[Finding]:
     try:
         identity = await asyncio.to_thread(load_identity, folder / "identity", keystore)
     except (LinkError, OSError) as error:
-        broken.append(await asyncio.to_thread(_unusable, error, folder))
+        broken.append(await finish_in_thread(partial(_unusable, error, folder)))
         checks.append(("proxy", in_thread(network.check_proxy, [])))
     else:
         checks += _network_checks(folder, identity, settings)
