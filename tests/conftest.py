@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import inspect
 import logging
@@ -23,7 +24,7 @@ from tests.support.sample_library import sample_library
 from tests.support.signals import SignalHandlers, SignalStack
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Generator, Iterator
 
 # How long an example takes says more about what else runs on this machine.
 settings.register_profile("fallow", deadline=None)
@@ -86,6 +87,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if first_user and "smollm2_library" in getattr(item, "fixturenames", ()):
             first_user = False
             item.add_marker(pytest.mark.timeout(LIBRARY_TIMEOUT_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Collect garbage in this thread only, as programs with windows do: see agent.look.collecting.
+
+    Until a test is over with all its fixtures: what is in use before is garbage of the next one, in any thread of it.
+    """
+    if "qtbot" not in getattr(item, "fixturenames", ()):
+        return (yield)
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect(1)
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -140,6 +140,39 @@ def test_a_signal_after_runtimes_that_ended_out_of_order_is_handled(run_suite: C
     result.assert_outcomes(passed=2)
 
 
+def test_what_a_window_leaves_is_destroyed_where_windows_live(
+    run_suite: Callable[..., pytest.RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("PySide6")
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    result = run_suite(
+        """
+        import gc, threading, pytest
+        from PySide6.QtCore import QTimer
+
+        class Held:
+            pass
+
+        @pytest.fixture
+        def held():
+            held = Held()
+            held.itself, held.timer = held, QTimer()
+            held.timer.start(60_000)
+            yield held
+
+        def test_window(qapp, held, qtbot):
+            pass
+
+        def test_thread():
+            thread = threading.Thread(target=gc.collect)
+            thread.start()
+            thread.join()
+        """,
+        "-o", "qt_api=pyside6", "-o", "qt_log_level_fail=WARNING",
+    )  # fmt: skip
+    result.assert_outcomes(passed=2)
+
+
 def test_announced_logs_pass_and_must_come(run_suite: Callable[..., pytest.RunResult]) -> None:
     result = run_suite("""
         import logging, pytest
