@@ -250,7 +250,7 @@ async def test_plans_and_questions_reach_the_planner_and_change_nothing(
     shown = capsys.readouterr()
     assert "1 PC is needed" in shown.err
     assert "with 95% certainty" in shown.out
-    assert "small: Of 0 PCs 0 are expected to rest then." in shown.out
+    assert "small: Of 0 PCs, 0 can be expected to rest then." in shown.out
 
 
 async def test_health_is_about_the_process_and_readiness_about_models(tmp_path: Path) -> None:

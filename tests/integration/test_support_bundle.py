@@ -74,7 +74,7 @@ def test_a_consoles_bundle_says_how_all_is_and_holds_no_secret(
     out = tmp_path / "bundle.zip"
     assert main(["support-bundle", "--data", str(folder), "--out", str(out)]) == 0
     said = " ".join(capsys.readouterr().out.split())  # wherever it is broken
-    assert said.index("The bundle will hold") < said.index("holds") < said.index("Look at them")
+    assert said.index("The bundle will hold") < said.index("holds") < said.index("Look inside")
     files = members(out)
     manifest = json.loads(files["manifest.json"])
     assert {one["name"]: one["problem"] for one in manifest["files"] if one["problem"]} == {}
