@@ -187,12 +187,18 @@ class Unenrolled:
     async def _run(
         self, make: Callable[[Callable[[EnrolState], None]], Coroutine[None, None, Identity]], tell: Tell
     ) -> Identity:
+        told = ("", "")
+
         def on_state(state: EnrolState) -> None:
+            nonlocal told
             pending = state.phase == "pending"
             self.device_code, self.said = (state.device_code, state.said) if pending else ("", "")
             self.link_phase = "pending" if pending else "unenrolled"
             self._on_change()
-            tell(state.phase, self.device_code)
+            # Waiting for approval repeats itself every few seconds, for days if need be.
+            if told != (state.phase, self.device_code):
+                told = (state.phase, self.device_code)
+                tell(*told)
 
         running = self._running = asyncio.create_task(make(on_state), name="enrolment")
         try:

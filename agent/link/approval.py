@@ -88,12 +88,12 @@ async def await_approval(
     A console that cannot be reached, or a keyring that is locked, is tried again as long as it takes. Ends with the
     identity, or raises EnrolmentDenied, IdentityCopied or IdentityUnreadable, with what was kept forgotten.
     """
-    code, retry_s = waiting.device_code, FIRST_RETRY_S
+    code, retry_s, logged = waiting.device_code, FIRST_RETRY_S, ""
     on_state(EnrolState("pending", code))
 
     def on_pending(url: str) -> None:
-        nonlocal retry_s
-        retry_s = FIRST_RETRY_S
+        nonlocal retry_s, logged
+        retry_s, logged = FIRST_RETRY_S, ""
         on_state(EnrolState("pending", code, url))
 
     while True:
@@ -108,7 +108,9 @@ async def await_approval(
                 await finish_in_thread(partial(forget_waiting, folder, waiting.stem, keystore))
                 raise
             said = _said(error)
-            _log.info("Waiting for approval goes on, though the console cannot be asked now: %s", said)
+            if said != logged:
+                _log.info("Waiting for approval goes on, though the console cannot be asked now: %s", said)
+                logged = said
             on_state(EnrolState("pending", code, said=said))
         else:
             on_state(EnrolState("enrolled", code, console.url))

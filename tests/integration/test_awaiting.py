@@ -198,14 +198,19 @@ async def test_one_that_is_suspended_before_it_heard_of_its_approval_comes_in_wh
     assert (await task).device_id == pending.device_id
 
 
-async def test_a_console_that_is_away_is_asked_until_it_is_back_and_the_owner_reads_why(tmp_path: Path) -> None:
+async def test_a_console_that_is_away_is_asked_until_it_is_back_and_the_owner_reads_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agent.link.approval")
     folder, states = tmp_path / "a", list[EnrolState]()
     async with open_door(tmp_path / "console", clock=time.time) as door:
         pending = await ask_and_end(door, folder)
     task = asyncio.create_task(go_on(folder, states.append))
-    await until(lambda: "does not answer at" in last_said(states))
+    await until(lambda: [bool(state.said) for state in states].count(True) >= 3)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    assert "does not answer at" in last_said(states)
+    assert caplog.text.count("Waiting for approval goes on") == 1, "a weekend of it would fill the log"
     async with open_door(tmp_path / "console", clock=time.time) as again:
         waiting = awaited(folder)
         assert waiting is not None

@@ -107,6 +107,8 @@ async def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     async def join(*_: object, on_state: Any, **__: object) -> Identity:
         made.begun.append("join")
         on_state(EnrolState("connecting", "ABCD-EFGH-K"))
+        for state in [EnrolState("pending", "ABCD-EFGH-K")] * 3:
+            on_state(state)
         return IDENTITY  # type: ignore[no-any-return]
 
     async def withdraw(*_: object, **__: object) -> bool:
@@ -148,6 +150,12 @@ async def test_an_order_never_stands_behind_a_wait_without_end(desk: Desk, momen
             assert await desk.pc.join("an invite", "", lambda phase, code: None) is IDENTITY
         else:
             assert "no longer waits" in await desk.pc.cancel()
+
+
+async def test_who_ordered_it_hears_of_each_step_once(desk: Desk) -> None:
+    heard: list[str] = []
+    assert await desk.pc.join("an invite", "", lambda phase, code: heard.append(phase)) is IDENTITY
+    assert heard == ["connecting", "pending"]
 
 
 async def test_a_wait_that_comes_to_nothing_says_why_until_the_next_try(
