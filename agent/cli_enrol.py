@@ -10,9 +10,12 @@ import argparse
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from agent.cli_control import cancel_running, enrol_running
+from agent.control.errors import NotRunning
 from agent.control.protocol import Told
 from agent.first_run import delete_if_of
 from agent.joining import (
@@ -100,8 +103,20 @@ def _cancel(folder: Path) -> int:
             heard = asyncio.run(withdraw(folder / "identity", keystore=Keystore("agent")))
             print(WAITS_NO_MORE if heard else UNHEARD)
     except DataFolderBusy:
-        print(cancel_running(folder))
+        print(_ask_holder(folder, lambda: cancel_running(folder)))
     return 0
+
+
+def _ask_holder(folder: Path, ask: Callable[[], str]) -> str:
+    """Return what the agent that holds the data folder says. Raises ControlError, DataFolderBusy."""
+    try:
+        return ask()
+    except NotRunning:
+        # `run` without `--wait`, or another `enrol`: until it is a member it hears no orders.
+        raise DataFolderBusy(
+            f"A Fallow agent in {folder} joins a fleet just now, or waits to be let in, and takes no orders until "
+            "then; end it with Ctrl-C, then try again."
+        ) from None
 
 
 def _enrol(options: argparse.Namespace) -> int:
@@ -114,7 +129,8 @@ def _enrol(options: argparse.Namespace) -> int:
         with lock_folder(options.data):
             identity = _join(options.data, invite, name=options.name, force=options.force)
     except DataFolderBusy:
-        print(enrol_running(options.data, text, options.name, _Telling().tell))
+        asking = partial(enrol_running, options.data, text, options.name, _Telling().tell)
+        print(_ask_holder(options.data, asking))
     else:
         print(f"Enrolled as device {identity.device_id} of {identity.record.fleet_name}.")
     if options.delete_invite_file and options.invite_file is not None:

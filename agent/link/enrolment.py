@@ -72,7 +72,6 @@ async def enrol(
     facts = msgspec.structs.replace(facts, key_protection=key.passphrase.protection, machine_sha256=machine)
     code = device_code(key.spki_sha256)
     on_state(EnrolState("connecting", code))
-
     try:
         console = await find_console(invite, now)
         answer, hello = await _submit(invite, key, facts, console, check_time=not resumed)

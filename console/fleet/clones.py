@@ -72,9 +72,7 @@ class CloneWatch:
             await asyncio.wait([before])
         try:
             await self._registry.ask(partial(self._registry.marks.confirm, device_id, mark))
-        except (
-            Exception
-        ):  # the edge of a task nobody awaits: the PC shows this mark next time, and it fits all the same
+        except Exception:  # the edge of a task nobody awaits; the PC's mark fits next time all the same
             log.exception("That %s keeps its mark could not be written.", device_id)
 
     def _forget(self, device_id: DeviceId, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""agent.cli_enrol: with which identity `run` begins."""
+"""agent.cli_enrol: with which identity `run` begins, and whom `enrol` finds in its way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from agent import cli_enrol
+from agent.cli import main
 from agent.cli_enrol import identity_for_run
 from agent.link.errors import IdentityCopied, IdentityMissing, IdentityUnreadable, KeyLocked
+from agent.settings import DataFolderBusy, lock_folder
 
 IDENTITY: Any = object()
 DAMAGED, COPIED = IdentityUnreadable("It is damaged; enrol again."), IdentityCopied("It was copied; enrol again.")
@@ -70,3 +72,18 @@ def test_without_one_who_waits_has_no_reason_to_tell(tmp_path: Path, meet: Calla
     assert identity_for_run(tmp_path, None, wait=True) == (None, "")
     with pytest.raises(IdentityMissing):
         identity_for_run(tmp_path, None, wait=False)
+
+
+@pytest.mark.parametrize("words", [["--cancel"], ["--invite-file", "invite.txt"]])
+def test_an_agent_that_hears_no_orders_yet_is_named_and_not_said_to_be_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("agent.cli_enrol.invites.decode", lambda text: text)
+    (tmp_path / "invite.txt").write_text("fallow1.abc.defghijk")
+    with lock_folder(tmp_path):
+        code = main(["enrol", "--data", str(tmp_path), *words])
+    said = capsys.readouterr().err
+    assert code == DataFolderBusy.exit_code
+    assert "end it with Ctrl-C" in said
+    assert "not running" not in said
